@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
@@ -76,6 +77,14 @@ class Owner(Protocol):
         """A lane is not open any more where it was: nothing more comes of it from there."""
 
 
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A sender that waits for room for `size` bytes, until it is told."""
+
+    told: asyncio.Future[None]
+    size: int
+
+
 class Lane:
     """See the module."""
 
@@ -119,7 +128,7 @@ class Lane:
         self._link: Link | None = None
         # The pause after the broker refused something for now.
         self._held = Held(self._due)
-        self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._waiters: deque[Waiter] = deque()
         # The link of which something has to be written first.
         self._awaited: Link | None = None
         # Random, since a message that goes to another broker's lane keeps the number of its upload.
@@ -251,6 +260,7 @@ class Lane:
         self.write()
         if self.machine.serving:
             self.look_for_room()
+        self._flow.wake()
 
     def interrupted(self) -> None:
         """The link is gone; numbering goes on without one."""
@@ -288,9 +298,11 @@ class Lane:
     def move(self, part: Part) -> None:
         """Belongs to another link from now on; what is unconfirmed is sent there, once it is opened."""
         flow, lifeline = self._flow, part.lifeline
+        flow.leave(self)
         self.machine.transfer(lifeline.next_producer_id(), lifeline.flow)
         self.part, self.lifeline, self._flow = part, lifeline, lifeline.flow
         flow.wake()
+        self.look_for_room()
 
     # --- Sending
 
@@ -302,30 +314,34 @@ class Lane:
         """Whether a message of `size` bytes may be numbered now; sets the budget for those after it."""
         if self._waiters or not self.machine.has_room(size):
             return False
-        self.machine.grant()
+        self.machine.grant(size)
         return True
 
     async def room(self, size: int) -> None:
         """Waits, in turn, until a message of `size` bytes may be numbered."""
-        machine = self.machine
-        while not machine.has_room(size) or self._waiters:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append((waiter, size))
-            if not machine.keeps:
-                self._wait_for_outbox()
-            elif not self._flow.has_room(size):
-                self._flow.waiting[self] = None
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if (waiter, size) in self._waiters:
-                    self._waiters.remove((waiter, size))
+        loop, machine = asyncio.get_running_loop(), self.machine
+        waiter = Waiter(loop.create_future(), size)
+        self._waiters.append(waiter)
+        try:
+            self.look_for_room()
+            await waiter.told
+            while not machine.has_room(size):
+                # Something has come between, as a link that broke. It is still the first.
+                waiter.told = loop.create_future()
                 self.look_for_room()
-                raise
-            if machine.has_room(size):
-                # This one's turn. Whoever waits behind it is looked at again when this message was numbered.
-                asyncio.get_running_loop().call_soon(self.look_for_room)
-                return
+                await waiter.told
+            machine.grant(size)
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            # Behind the number that this message gets now.
+            loop.call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        """The next sender of this lane waits, and the next lane of the connection has its turn."""
+        self._flow.leave(self)
+        self.look_for_room()
+        self._flow.wake()
 
     def _wait_for_outbox(self) -> None:
         """Has whoever waits for room look again once something was written; credit comes by itself."""
@@ -345,15 +361,32 @@ class Lane:
         """Whether somebody waits for room."""
         return bool(self._waiters)
 
+    @property
+    def stalled_bytes(self) -> int:
+        """What of the connection's bytes in flight is this lane's, while its destination is away."""
+        return self.machine.stalled_bytes
+
+    @property
+    def waits_for_flow(self) -> bool:
+        """Whether somebody waits for room, and for nothing but the connection's."""
+        return bool(self._waiters) and self.machine.closed is None and self.machine.has_credit
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the first who waits was not told that there is room."""
+        return bool(self._waiters) and not self._waiters[0].told.done()
+
     def look_for_room(self) -> None:
-        """Lets the first who waits look again."""
-        while self._waiters and self.machine.has_room(self._waiters[0][1]):
-            waiter, _ = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        if self._waiters:
+        """Lets the first who waits look again, if there is room; else it waits for what it lacks."""
+        if not self.is_short:
+            return  # whoever was told, or is cancelled, passes it on
+        first, machine = self._waiters[0], self.machine
+        if machine.has_room(first.size):
+            first.told.set_result(None)
+        elif not machine.keeps:
             self._wait_for_outbox()
+        elif machine.has_credit:
+            self._flow.enter(self)
 
     def transaction(self) -> int:
         """The transaction that the next message belongs to; asked before it is numbered, so that it leaves no gap.
@@ -448,6 +481,7 @@ class Lane:
         if holds:
             if machine.put_off(first, last):
                 self._held.hold()
+            self._flow.wake()  # those in line do not wait for it
             return
         if self._transacted:
             self.part.state.refused(error)
@@ -520,9 +554,10 @@ class Lane:
         self._fail_each(left, error)
         self.owner.told()
         waiters, self._waiters = self._waiters, deque()
-        for waiter, _ in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        for waiter in waiters:
+            if not waiter.told.done():
+                waiter.told.set_result(None)
+        self._flow.wake()
 
     def leave(self) -> asyncio.Future[None]:
         """Ends the lane, and tells the broker; done when that has answered. Everything must have been flushed.

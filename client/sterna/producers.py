@@ -297,9 +297,7 @@ class Producer:
                     compress=compress,
                     on_completion=on_completion,
                 )
-        lane = self._lane
-        header = self._header
-        delay_ms = self.options.delivery_delay_ms
+        lane, header, delay_ms = self._lane, self._header, self.options.delivery_delay_ms
         if not (delivery_mode is None and priority is None and time_to_live_ms is None and delivery_delay_ms is None):
             lane, header, delay_ms = await self._overridden(delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
         links = b""
@@ -324,7 +322,8 @@ class Producer:
         if self._transacted:
             await self._lifeline.ready()
         size, machine = len(message) + (0 if upload is None else len(upload[1])), lane.machine
-        if (machine.budget <= 0 or machine.bytes_left <= 0) and not lane.has_room(size):
+        # A budget is for messages of about one size, and a large body has any.
+        if (machine.budget <= 0 or machine.bytes_left <= 0 or upload is not None) and not lane.has_room(size):
             await lane.room(size)
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, delay_ms, target, upload, transaction)

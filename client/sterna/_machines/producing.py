@@ -290,6 +290,11 @@ class Producing:
             return self.state not in OPEN or (
                 self.bytes_left > 0 and self.next <= self._sequence_limit and not self.outbox_is_full
             )
+        return self.has_credit and self.flow.has_room(size, self)
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether a message may be given, as far as this producer and its destination go."""
         return (
             len(self.unconfirmed) < self.window
             # While those before it have fewer bytes than the credit, one may be sent, whatever its size.
@@ -297,18 +302,25 @@ class Producing:
             and self.next <= self._sequence_limit
             and self.state is not State.CATCHING_UP
             and self.state is not State.PAUSED
-            and self.flow.has_room(size)
         )
+
+    @property
+    def stalled_bytes(self) -> int:
+        """What of the bytes in flight is this producer's, and goes on in its own time: its destination is not there."""
+        if self.serving or not self.keeps or self.state is State.CATCHING_UP:
+            return 0
+        return sum(len(entry) for entry in self.unconfirmed.values())
 
     @property
     def outbox_is_full(self) -> bool:
         """Whether its senders wait until something has been written, which is so of those that nobody confirms."""
         return not self.keeps and self.outbox.bytes >= _UNCONFIRMED_OUTBOX_BYTES
 
-    def grant(self) -> None:
-        """There is room: several may be given before it is looked for again."""
+    def grant(self, size: int) -> None:
+        """There is room for one of `size` bytes: several like it may be given before it is looked for again."""
         if self.keeps and self.closed is None:
-            self.budget = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
+            own = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
+            self.budget = min(own, self.flow.messages(size))
 
     # --- Opening, on each link anew
 

@@ -105,17 +105,32 @@ class Ahead:
 
 
 class InFlight:
-    """The bytes that all producers of a connection have in flight, and how many may be."""
+    """The bytes that all producers of a connection have in flight, and how many may be.
 
-    __slots__ = ("bytes", "limit")
+    Room is given in turns. While somebody has the turn all others wait, or what is small would always come before what
+    is large. Whoever has it may go beyond the limit by one message, as long as all of it is less than twice the limit:
+    so much does the broker take (`inflight_bytes`). What is larger still goes alone.
+    """
+
+    __slots__ = ("bytes", "limit", "turn")
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0
         self.limit = limit
+        #: Whose turn it is; None: nobody waits.
+        self.turn: object | None = None
 
-    def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes may be in flight; one message always may."""
-        return self.bytes == 0 or self.bytes + size <= self.limit
+    def has_room(self, size: int, who: object) -> bool:
+        """Whether `who` may have `size` more bytes in flight; one message alone always may be."""
+        if self.turn is None:
+            return self.bytes == 0 or self.bytes + size <= self.limit
+        if self.turn is not who:
+            return False
+        return self.bytes == 0 or (self.bytes < self.limit and self.bytes + size <= 2 * self.limit)
+
+    def messages(self, size: int) -> int:
+        """How many messages of `size` bytes may go at once, as far as it is for this limit to say; at least one."""
+        return max(1, (self.limit - self.bytes) // (size or 1)) if self.turn is None else 1
 
 
 class Outbox:
