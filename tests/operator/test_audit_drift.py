@@ -59,6 +59,7 @@ HARM: dict[tuple[str, str], list[Patch]] = {
         [{"op": "replace", "path": "/spec/parallelism", "value": 0}],
         [{"op": "add", "path": "/spec/ttlSecondsAfterFinished", "value": 0}],
         [{"op": "replace", "path": "/spec/activeDeadlineSeconds", "value": 1}],
+        [{"op": "replace", "path": "/spec/manualSelector", "value": True}],
     ],
 }
 

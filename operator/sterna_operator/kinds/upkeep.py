@@ -43,6 +43,7 @@ _OF_A_JOB = {
     "backoffLimit": 6,
     "ttlSecondsAfterFinished": None,
     "podReplacementPolicy": "Failed",
+    "manualSelector": False,
 }
 
 
