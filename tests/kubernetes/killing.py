@@ -12,27 +12,37 @@ from typing import Any
 
 from tests.kubernetes.kubectl import Namespace
 
-IsWanted = Callable[[list[str]], bool]
+# Of a process, by its folder in /proc.
+IsWanted = Callable[[Path], bool]
 
 
 def broker(pod: str) -> IsWanted:
-    """Whether arguments are those of a broker's process."""
-    return lambda arguments: arguments[1:5] == ["/opt/sterna/bin/sterna", "broker", "--name", pod]
+    """Whether a process is a broker's."""
+    return lambda process: _said(process)[1:5] == ["/opt/sterna/bin/sterna", "broker", "--name", pod]
 
 
 def etcd(namespace: Namespace, cluster: str) -> IsWanted:
-    """Whether arguments are those of a cluster's managed etcd."""
+    """Whether a process is a cluster's managed etcd."""
     own = f"://{cluster}-etcd.{namespace.name}.svc:2379"
-    return lambda arguments: (
-        arguments[0] == "etcd"
-        and any(one.startswith("--advertise-client-urls=") and one.endswith(own) for one in arguments)
-    )
+
+    def is_etcd(process: Path) -> bool:
+        program, *arguments = _said(process)
+        return program == "etcd" and any(
+            one.startswith("--advertise-client-urls=") and one.endswith(own) for one in arguments
+        )
+
+    return is_etcd
+
+
+def operator(pod: str) -> IsWanted:
+    """Whether a process is the operator of a pod: it is told the pod's name."""
+    return lambda process: f"POD_NAME={pod}" in _entries(process / "environ")
 
 
 def kill(namespace: Namespace, pod: str, is_wanted: IsWanted) -> None:
     """Kills a pod's process and waits until the kubelet has started another one; or removes the pod, see the module."""
     before = _restarts(namespace, pod)
-    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and is_wanted(_said(entry))]
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and is_wanted(entry)]
     if not found:
         remove(namespace, pod)
         return
@@ -55,10 +65,14 @@ def is_ready(pod: Mapping[str, Any] | None) -> bool:
 
 
 def _said(process: Path) -> list[str]:
+    return _entries(process / "cmdline")
+
+
+def _entries(file: Path) -> list[str]:
     try:
-        return (process / "cmdline").read_text().split("\0")
+        return file.read_text(errors="replace").split("\0")
     except OSError:
-        return [""]
+        return [""]  # it has ended
 
 
 def _uid(namespace: Namespace, pod: str) -> str | None:
