@@ -7,6 +7,8 @@
    and how long a queue takes that is created meanwhile. They are made ready by this program, not by the operator: in
    the API server's etcd and the cluster's stands what would stand there. The servers are the real ones for 75,000, too.
 4. The same M objects, looked at without cause: the processor time of one such look, and the memory then.
+5. Beside these M, for so many minutes, queues that come, change and go, each under a name that was never there before:
+   the memory at the begin and at the end. What the operator would keep of what is gone shows there.
 
 Of the first part the operator's process counts its writes to the API server as well: what one queue costs is asserted
 by `tests/operator/test_write_counts.py`. Brokers are played by the tests' double, so that what is measured is the
@@ -17,6 +19,7 @@ import argparse
 import asyncio
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time  # noqa: TID251 - measures real time
@@ -49,6 +52,8 @@ _LOOK_EVERY_S = 20.0
 _PAUSE_S = 0.25
 # etcd takes 128 operations in one transaction, and an object has three keys.
 _FILLED_AT_ONCE = 40
+# So many queues come, change and go together, for the growth.
+_WAVE = 200
 
 
 def main() -> int:
@@ -57,6 +62,7 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=1_000, help="N: created, updated, deleted")
     parser.add_argument("--cold", type=int, default=10_000, help="M: there at a cold start; 0 leaves that out")
     parser.add_argument("--secrets", type=int, default=10_000, help="K: Secrets of others; 0 leaves that out")
+    parser.add_argument("--growth", type=int, default=0, metavar="MINUTES", help="how long queues come and go")
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULTS.name}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sterna-bench-") as name:
@@ -85,6 +91,7 @@ async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse
                 "secrets": (_secrets, options.secrets),
                 "cold": (partial(_cold, broker), options.cold),
                 "looks": (_looks, options.cold),
+                "growth": (_growth, options.growth),
             }
             for name, (part, count) in parts.items():
                 if count:
@@ -98,6 +105,39 @@ async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse
         operator.stop()
         await kube.close()
         await world.close()
+
+
+async def _growth(world: World, kube: Kube, operator: RunningOperator, minutes: int) -> dict[str, Any]:
+    """In MiB, after each wave; the first tenth of these is the warming up of the allocator, and counts for nothing."""
+    there = len(await kube.list(STERNA_API, "Queue", world.namespace, only_metadata=True))
+    began, memory = time.monotonic(), list[int]()
+    while time.monotonic() - began < minutes * 60:
+        names = [f"g-{len(memory)}-{number}" for number in range(_WAVE)]
+        for most in (1, 2):
+            await _each(names, lambda name, most=most: kube.apply(_queue(world, name, maxMessages=most)))  # type: ignore[misc]
+        await _each(names, lambda name: _until(lambda: _is_ready(world, kube, name)))
+        await _each(names, partial(_remove, world, kube))
+        await _until(lambda: _count_is(world, kube, there))
+        memory.append(_memory_mib(operator))
+    counted = memory[len(memory) // 10 :]
+    quarter = max(1, len(counted) // 4)
+    return {
+        "growth_minutes": round((time.monotonic() - began) / 60, 1),
+        "growth_objects": there,
+        "growth_came_and_went": len(memory) * _WAVE,
+        "growth_memory_first_quarter_mib": round(statistics.median(counted[:quarter]), 1),
+        "growth_memory_last_quarter_mib": round(statistics.median(counted[-quarter:]), 1),
+        "growth_memory_mib": [min(counted), max(counted)],
+        "growth_memory_peak_mib": _memory_mib(operator, "VmHWM"),
+    }
+
+
+async def _remove(world: World, kube: Kube, name: str) -> None:
+    """As people do: whatever it is by then."""
+    ref = Ref(STERNA_API, "Queue", world.namespace, name)
+    found = await kube.get(ref)
+    if found is not None:
+        await kube.delete(ref, found["metadata"]["uid"], None)
 
 
 async def _changes(world: World, kube: Kube, operator: RunningOperator, count: int) -> dict[str, Any]:
@@ -115,14 +155,7 @@ async def _changes(world: World, kube: Kube, operator: RunningOperator, count: i
         written = _writes(operator)
     figures["memory_mib"] = _memory_mib(operator)
     began = time.monotonic()
-
-    async def remove(name: str) -> None:
-        found = await kube.get(Ref(STERNA_API, "Queue", world.namespace, name))
-        if found is not None:
-            # As people do: whatever it is by then.
-            await kube.delete(Ref(STERNA_API, "Queue", world.namespace, name), found["metadata"]["uid"], None)
-
-    await _each(names, remove)
+    await _each(names, partial(_remove, world, kube))
     await _until(lambda: _count_is(world, kube, 0))
     figures["delete_cpu_s"] = _cpu_s(operator)
     figures["delete_s"] = round(time.monotonic() - began, 1)
