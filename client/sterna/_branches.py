@@ -57,23 +57,28 @@ class Follower(Protocol):
 
 
 class Hops:
-    """How often and how long something is followed."""
+    """How often and how long something is followed: as long as a connection that broke would be tried."""
 
     def __init__(self, reconnect: Reconnect) -> None:
         self._reconnect = reconnect
         self._count = self._rounds = 0
-        self._since_s = 0.0
+        self._moving_since_s = self._away_since_s = 0.0
 
     async def pause(self, moved: errors.MovedError) -> None:
         """Before it is gone where this leads; the first step is taken at once.
+
+        Two brokers may send to one another for as long as one of them cannot hear from etcd that a name has moved.
 
         Raises:
             MovedError: it moves on and on.
         """
         self._count += 1
-        if self._count == HOPS_MAX:
+        if self._count == 1:
+            self._moving_since_s = monotonic_s()
+        more = self._count - HOPS_MAX
+        if more >= 0 and self._is_over(self._moving_since_s):
             raise moved
-        await asyncio.sleep(pause_s(self._count - 1))
+        await asyncio.sleep(pause_s(self._count - 1) if more < 0 else self._reconnect.pause_s(more))
 
     async def pause_unreachable(self, error: errors.UnreachableError) -> None:
         """Before it is asked again where to go, since nobody was there.
@@ -82,12 +87,15 @@ class Hops:
             UnreachableError: that has lasted as long as a broken connection would be tried.
         """
         if not self._rounds:
-            self._since_s = monotonic_s()
-        limit_s = self._reconnect.give_up_after_s
-        if limit_s is not None and monotonic_s() - self._since_s > limit_s:
+            self._away_since_s = monotonic_s()
+        if self._is_over(self._away_since_s):
             raise error
         await asyncio.sleep(self._reconnect.pause_s(self._rounds))
         self._count, self._rounds = 0, self._rounds + 1
+
+    def _is_over(self, since_s: float) -> bool:
+        limit_s = self._reconnect.give_up_after_s
+        return limit_s is not None and monotonic_s() - since_s > limit_s
 
 
 class Branches(Generic[P]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: How often a name is followed that is moving at this moment, and the longest pause in between.
+#: How often a name is followed that is moving at this moment, before that takes longer, and the longest pause between.
 HOPS_MAX: Final = 25
 _PAUSE_S: Final = 0.02
 _PAUSE_S_MAX: Final = 0.5

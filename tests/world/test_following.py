@@ -197,3 +197,33 @@ async def test_one_dead_broker_holds_up_nobody_who_sends_to_others(stage: Stage)
 async def _outcome(task: asyncio.Task[Any]) -> Any:
     await asyncio.wait((task,))
     return task.exception() or task.result()
+
+
+@staged
+async def test_two_brokers_that_send_to_one_another_while_etcd_is_away_end_no_consumer_and_no_producer(
+    stage: Stage,
+) -> None:
+    """One of them has not heard of the move, and cannot for longer than a name is followed without a break."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    consumer, producer = await connection.consumer("orders"), await connection.producer("orders")
+    deaf = cluster.brokers["b0"].process
+    assert deaf is not None
+    etcd = cluster.etcd.members[0].process
+    assert etcd is not None
+    stage.network.part(deaf, etcd)
+    await cluster.give("queue", "orders", "b0")
+    receiving = asyncio.create_task(consumer.receive())
+    await asyncio.sleep(3)  # b1 has heard of it
+    sending = asyncio.create_task(producer.send("after the move"))
+    await asyncio.sleep(60)
+    assert not receiving.done()
+    assert not sending.done()
+    stage.network.heal()
+    await asyncio.wait_for(sending, 30)
+    message = await asyncio.wait_for(receiving, 30)
+    assert message is not None
+    assert message.body == "after the move"
