@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ruamel.yaml import YAML
@@ -62,6 +62,12 @@ VARIANTS = [
             'queues=[{"name":"orders","spec":{"maxMessages":10}}]',
             "--set-json",
             'topics=[{"name":"news"}]',
+            "--set-json",
+            'bridges=[{"name":"copies","spec":{"source":{"topic":"news"},"targets":[{"queue":"orders"}]}}]',
+            "--set-json",
+            'durableSubscriptions=[{"name":"reader","spec":{"topic":"news","clientId":"app"}}]',
+            "--set-json",
+            'connectionFactories=[{"name":"billing","spec":{"url":"sternas://orders.default.svc"}}]',
             "--set-json",
             'listeners=[{"name":"out","type":"nodePort"}]',
             "--set-json",
@@ -410,6 +416,15 @@ def test_first_objects_name_the_cluster(api_server: ApiServer) -> None:
     queues = of_kind(rendered(api_server, CLUSTER, *arguments), "Queue")
     first = next(one for one in queues if one["metadata"]["name"] == "orders")
     assert first["spec"] == {"clusterRef": {"name": "shop"}, "maxMessages": 10}
+
+
+def test_each_list_of_objects_makes_its_kind(api_server: ApiServer) -> None:
+    chart, arguments = VARIANTS[-1].values
+    objects = rendered(api_server, str(chart), *cast("list[str]", arguments))
+    for kind, name in (("Bridge", "copies"), ("DurableSubscription", "reader"), ("ConnectionFactory", "billing")):
+        (found,) = of_kind(objects, kind)
+        assert found["metadata"]["name"] == name
+        assert found["spec"]["clusterRef"] == {"name": "orders"}
 
 
 def test_the_guard_of_a_release_looks_at_its_own_cluster_and_destinations_alone(api_server: ApiServer) -> None:
