@@ -155,17 +155,20 @@ class Admin:
 
         return Resource.read(await self._call("Get", admin_pb2.GetRequest(kind=kind, name=name)))
 
-    async def apply(self, manifests: str, *, dry_run: bool = False, source: str = "") -> list[Applied]:
+    async def apply(
+        self, manifests: str, *, dry_run: bool = False, source: str = "", create_only: bool = False
+    ) -> list[Applied]:
         """Make the resources so that these manifests (YAML documents, or JSON) describe them.
 
         Args:
             manifests: the text.
             dry_run: say what would change, change nothing.
             source: what errors name besides the line: the file.
+            create_only: refuse what is there already, unless it is as described.
         """
         from sterna._proto.sterna.v1 import admin_pb2
 
-        request = admin_pb2.ApplyRequest(manifests=manifests, dry_run=dry_run, source=source)
+        request = admin_pb2.ApplyRequest(manifests=manifests, dry_run=dry_run, source=source, create_only=create_only)
         answer = await self._call("Apply", request)
         return [Applied.read(one) for one in answer.applied]
 

@@ -32,7 +32,7 @@ def test_what_is_there_is_never_changed(cli: Cli) -> None:
     for other in (("--max-messages", "8"), ()):
         refused = cli("create", "queue", "c.kept", *other)
         assert (refused.code, refused.out) == (1, "")
-        assert "queue c.kept exists, with other properties: spec.maxMessages: 7" in refused.err
+        assert "queue 'c.kept' exists, with other properties: spec.maxMessages: 7" in refused.err
     assert json.loads(cli("get", "queue", "c.kept", "-o", "json").out)["spec"] == {"maxMessages": 7}
 
 

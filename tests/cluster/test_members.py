@@ -257,6 +257,33 @@ async def test_of_two_who_change_the_same_at_once_nobody_is_overwritten_unseen(
         assert ConfigRecord.decode(key, found.value).generation == 1 + done
 
 
+async def test_of_two_who_create_the_same_at_once_one_does(two: Cluster, operator: Operator) -> None:
+    async with admin.connect(two.url("b0")) as one, admin.connect(two.url("b1")) as other:
+        for number in range(4):
+            answers = await asyncio.gather(
+                *(
+                    there.apply(text(document("Queue", f"q{number}", maxMessages=most)), create_only=True)
+                    for most, there in ((1, one), (2, other))
+                ),
+                return_exceptions=True,
+            )
+            created = []
+            for most, answer in enumerate(answers, 1):
+                if isinstance(answer, errors.ConflictError):
+                    continue  # the other one's came between
+                assert not isinstance(answer, BaseException)
+                if answer[0].change == "created":
+                    created.append(most)
+                else:
+                    assert isinstance(answer[0].error, errors.AlreadyExistsError)
+            assert len(created) == 1
+            key = LAYOUT.config(Claim("Queue", f"q{number}"))
+            found = (await operator.etcd.get(key)).found
+            assert found is not None
+            record = ConfigRecord.decode(key, found.value)
+            assert (record.generation, record.manifest["spec"]["maxMessages"]) == (1, created[0])
+
+
 async def test_users_of_the_cluster_are_let_in_until_they_are_taken_out(cluster: Make) -> None:
     made = await asyncio.to_thread(cluster, 1, users_from_cluster=True)
     hasher = PasswordHasher(time_cost=1, memory_cost=8_192, parallelism=1)

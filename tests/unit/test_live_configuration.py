@@ -1,5 +1,6 @@
 """Changes of the configuration: what is refused, what is kept, who wins after an edit of the folder."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,23 @@ async def test_an_apply_is_judged_together_with_what_exists(house: House) -> Non
     assert "there is no topic 'no'" in str(dangling.problems[0])
     [fine] = await live.apply(manifest("Bridge", "b", "source: {topic: news.a}, targets: [{queue: orders}]"), "x")
     assert fine.change == "created"
+
+
+async def test_who_only_creates_changes_nothing_that_is_there(house: House) -> None:
+    live = await house.start()
+
+    async def creates(most: int) -> Any:
+        [outcome] = await live.apply(manifest("Queue", "a", f"maxMessages: {most}"), "x", create_only=True)
+        return outcome
+
+    found = await asyncio.gather(*(creates(most) for most in (1, 2, 1)))
+    assert [one.change for one in found] == ["created", "refused", "unchanged"]
+    assert str(found[1].refusal.code) == "ALREADY_EXISTS"
+    assert "maxMessages" in str(found[1].refusal)
+    both = manifest("Queue", "b") + "---\n" + manifest("Queue", "a", "maxMessages: 3")
+    assert [one.change for one in await live.apply(both, "x", create_only=True)] == ["unchanged", "refused"]
+    (kept,) = live.objects.entries.values()
+    assert kept.resource.document()["spec"] == {"maxMessages": 1}
 
 
 async def test_a_dry_run_says_what_would_change_and_changes_nothing(house: House) -> None:

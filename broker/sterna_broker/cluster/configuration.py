@@ -31,7 +31,7 @@ from sterna_broker.cluster.member import Member
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder
-from sterna_broker.configuration.live import NOT_APPLIED, LiveConfiguration, Outcome
+from sterna_broker.configuration.live import LiveConfiguration, Outcome, existing, refuse
 from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.configuration.source import DefaultSource
 from sterna_broker.refusals import RefusedError
@@ -104,7 +104,9 @@ class ClusterConfiguration(LiveConfiguration):
         """Nothing to read again: changes come by themselves."""
         self._member.wake()
 
-    async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
+    async def apply(
+        self, manifests: str, source: str, *, dry_run: bool = False, create_only: bool = False
+    ) -> list[Outcome]:
         """See LiveConfiguration; into etcd."""
         async with self._changing:
             await self.settled()
@@ -118,7 +120,9 @@ class ClusterConfiguration(LiveConfiguration):
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
             outcomes = self._outcomes(examined, problems)
-            _refuse(outcomes, {index: why for index, entry in enumerate(entries) if (why := self._owned(entry))})
+            refuse(outcomes, {index: why for index, entry in enumerate(entries) if (why := self._owned(entry))})
+            if create_only:
+                refuse(outcomes, existing(outcomes))
             if dry_run or any(outcome.change == "refused" for outcome in outcomes):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
@@ -226,17 +230,6 @@ class ClusterConfiguration(LiveConfiguration):
         _log.info("configuration_changed", actor=OWNER, objects=[f"{claim.kind} {claim.name}" for claim in claims])
         if not await self._member.settled(done.revision, _SETTLE_S):
             _log.warning("change_not_seen_yet", revision=done.revision)
-
-
-def _refuse(outcomes: list[Outcome], refused: dict[int, RefusedError]) -> None:
-    """Marks what may not be changed; then nothing is."""
-    if not refused:
-        return
-    for index, outcome in enumerate(outcomes):
-        if (why := refused.get(index)) is not None:
-            outcome.change, outcome.changes, outcome.refusal = "refused", [], why
-        elif outcome.change not in ("unchanged", "refused"):
-            outcome.change, outcome.changes = "unchanged", [NOT_APPLIED]
 
 
 def _unreachable(error: Exception) -> RefusedError:

@@ -9,7 +9,7 @@ the outcome of the one before. While a change is being kept, requests are answer
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,32 @@ class Outcome:
     problems: Sequence[Problem] = ()
     refusal: RefusedError | None = None
     engine_name: str | None = None
+
+
+def refuse(outcomes: list[Outcome], refused: Mapping[int, RefusedError]) -> None:
+    """Marks what may not be done, by its place; then nothing is."""
+    if not refused:
+        return
+    for index, outcome in enumerate(outcomes):
+        if (why := refused.get(index)) is not None:
+            outcome.change, outcome.changes, outcome.refusal = "refused", [], why
+        elif outcome.change not in ("unchanged", "refused"):
+            outcome.change, outcome.changes = "unchanged", [NOT_APPLIED]
+
+
+def existing(outcomes: list[Outcome]) -> dict[int, RefusedError]:
+    """For who only creates, by its place: what is there already and is another."""
+    return {
+        index: RefusedError(
+            "ALREADY_EXISTS",
+            (one.engine_name or one.name)[:256],
+            f"The {one.kind.lower()} '{one.engine_name or one.name}' exists, with other properties: "
+            f"{'; '.join(one.changes)}.",
+            "Apply a manifest to change it.",
+        )
+        for index, one in enumerate(outcomes)
+        if one.change == "configured"
+    }
 
 
 class LiveConfiguration:
@@ -159,14 +185,21 @@ class LiveConfiguration:
             await to_its_end(asyncio.to_thread(self._applied.remove, [record.key for record in retired]))
             _log.info("configuration_reloaded", objects=len(objects.entries))
 
-    async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
-        """Makes the described objects so; all of them, or none when one is refused."""
+    async def apply(
+        self, manifests: str, source: str, *, dry_run: bool = False, create_only: bool = False
+    ) -> list[Outcome]:
+        """Makes the described objects so; all of them, or none when one is refused.
+
+        `create_only`: one that is there already is refused, unless it is as described.
+        """
         async with self._changing:
             examined = await asyncio.to_thread(examine_text, manifests, source)
             entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
             outcomes = self._outcomes(examined, problems)
+            if create_only:
+                refuse(outcomes, existing(outcomes))
             if dry_run or any(outcome.change == "refused" for outcome in outcomes):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]

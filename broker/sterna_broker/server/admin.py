@@ -63,7 +63,8 @@ class Administration:
 
     async def apply(self, request: admin.ApplyRequest) -> admin.ApplyResponse:
         """Makes the described resources so: all, or none when one is refused."""
-        outcomes = await self._live.apply(request.manifests, request.source or "manifest", dry_run=request.dry_run)
+        how = {"dry_run": request.dry_run, "create_only": request.create_only}
+        outcomes = await self._live.apply(request.manifests, request.source or "manifest", **how)
         self._pump.touch()
         if not request.dry_run:
             await self._pump.durable()

@@ -13,13 +13,13 @@ import typer
 
 from sterna import admin
 from sterna.cli import options
-from sterna.cli.destinations import resource_kind, spoken
-from sterna.cli.exits import CommandError, usage
+from sterna.cli.destinations import resource_kind
+from sterna.cli.exits import usage
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.errors import NoSuchDestinationError
-from sterna.inventory import Applied, Change, Origin, Resource
+from sterna.inventory import Applied, Origin, Resource
 
 EXAMPLES = options.examples(
     "sterna create queue orders --max-messages 10000",
@@ -130,17 +130,13 @@ def _object_name(name: str) -> str:
 async def _create(
     kind: str, name: str, spec: dict[str, Any], server: Server, timeout: float, *, dry_run: bool
 ) -> Applied:
-    """Looks first, without changing anything: an apply would configure what is there."""
+    """Makes it, and never changes what is there; one that is there and is the same will do."""
     async with server.admin(timeout=timeout) as client:
         text = json.dumps(_manifest(kind, name, spec, await _found(client, kind, name)))
-        planned = await _apply(client, text, dry_run=True)
-        if planned.change is Change.CONFIGURED:
-            what = "; ".join(planned.changes)
-            raise CommandError(
-                f"{spoken(kind)} {name} exists, with other properties: {what}",
-                remedy=f"change it by `sterna apply`, or look at it: sterna get {spoken(kind)} {name} -o yaml",
-            )
-        return planned if dry_run or planned.change is Change.UNCHANGED else await _apply(client, text, dry_run=False)
+        (applied,) = await client.apply(text, dry_run=dry_run, create_only=True, source="sterna create")
+        if applied.error is not None:
+            raise applied.error
+        return applied
 
 
 async def _found(client: admin.Admin, kind: str, name: str) -> Resource | None:
@@ -148,10 +144,3 @@ async def _found(client: admin.Admin, kind: str, name: str) -> Resource | None:
         return await client.resource(kind, name)
     except NoSuchDestinationError:
         return None
-
-
-async def _apply(client: admin.Admin, manifest: str, *, dry_run: bool) -> Applied:
-    (applied,) = await client.apply(manifest, dry_run=dry_run, source="sterna create")
-    if applied.error is not None:
-        raise applied.error
-    return applied
