@@ -64,7 +64,7 @@ def connect(
         tls: for `sternas://`.
         timeout: how long a call may take, in seconds; browsing may take longer.
     """
-    return Admin(resolve(url, Given(user=user, password=password), tls=tls), token=token, timeout=timeout)
+    return Admin(resolve(url, Given(user=user, password=password, token=token), tls=tls), token=token, timeout=timeout)
 
 
 class Admin:

@@ -82,7 +82,7 @@ class Naming:
             tls: for `sternas://`.
             timeout: how long each address may take to answer, in seconds.
         """
-        self._target = resolve(url, Given(user=user, password=password), tls=tls)
+        self._target = resolve(url, Given(user=user, password=password, token=token), tls=tls)
         self._token = token
         self._timeout = timeout
         self._elsewhere: dict[str, Any] = {"user": user, "password": password, "token": token, "timeout": timeout}
