@@ -80,7 +80,7 @@ class Naming:
             password: asked for at each call, if it is a function.
             token: the same.
             tls: for `sternas://`.
-            timeout: how long each address may take to answer, in seconds.
+            timeout: how long each address may take to be reached, and again to answer, in seconds.
         """
         self._target = resolve(url, Given(user=user, password=password, token=token), tls=tls)
         self._token = token

@@ -320,6 +320,28 @@ def test_without_asyncio_another_thread_may_close_what_is_asked(house: RunningBr
                 assert isinstance(one.exception(30), errors.ClosedError)
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
+async def test_no_proxy_of_the_environment_is_told_a_password(
+    at: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.read(1))
+        writer.close()
+
+    proxy = await asyncio.start_server(hear, "127.0.0.1")
+    monkeypatch.setenv(variable, "http://{}:{}".format(*proxy.sockets[0].getsockname()))
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with proxy:
+        await apply(at, "not-by-proxy", f"url: '{at}'")
+        found = await sterna.lookup("not-by-proxy", at, user="me", password="secret")
+        assert isinstance(found, sterna.ConnectionFactory)
+        async with found.connect(user="me", password="secret"):
+            pass
+    assert not told
+
+
 def test_looking_up_without_asyncio(house: RunningBroker, at: str) -> None:
     asyncio.run(apply(at, "plain", f"url: 'sterna://{house.address}', clientId: plain"))
     factory = blocking.lookup("plain", at)
