@@ -126,7 +126,7 @@ class Admin:
         """All resources of a kind, by name.
 
         Args:
-            kind: "Queue", "Topic", "Bridge", "DurableSubscription" or "Broker".
+            kind: "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "ConnectionFactory" or "Broker".
             pattern: only names that it matches (`*` one element, `>` all that follow); empty: all.
             temporaries: temporary destinations, too.
             system: destinations of the broker itself (`$sys.`), too.
