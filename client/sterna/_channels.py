@@ -42,11 +42,13 @@ make_channel: Callable[[str, Any, list[tuple[str, Any]]], Any] = _of_grpc
 
 
 async def open_channel(address: str, tls: Tls | None, options: list[tuple[str, Any]]) -> Any:
-    """A channel to an address; dials when it is used.
+    """A channel to an address, and to nothing between; dials when it is used.
 
     Raises:
         TlsError: a file of `tls` cannot be used.
     """
+    # A proxy of the environment's is for the web, and would read passwords.
+    options = [*options, ("grpc.enable_http_proxy", 0)]
     if tls is None:
         return make_channel(address, None, options)
     loaded = await asyncio.to_thread(tls.load)

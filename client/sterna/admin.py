@@ -64,7 +64,7 @@ def connect(
         tls: for `sternas://`.
         timeout: how long a call may take, in seconds; browsing may take longer.
     """
-    return Admin(resolve(url, Given(user=user, password=password), tls=tls), token=token, timeout=timeout)
+    return Admin(resolve(url, Given(user=user, password=password, token=token), tls=tls), token=token, timeout=timeout)
 
 
 class Admin:
@@ -126,7 +126,7 @@ class Admin:
         """All resources of a kind, by name.
 
         Args:
-            kind: "Queue", "Topic", "Bridge", "DurableSubscription" or "Broker".
+            kind: "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "ConnectionFactory" or "Broker".
             pattern: only names that it matches (`*` one element, `>` all that follow); empty: all.
             temporaries: temporary destinations, too.
             system: destinations of the broker itself (`$sys.`), too.

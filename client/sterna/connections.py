@@ -72,7 +72,7 @@ def connect(
         SternaError: on entering: the broker refused.
     """
     return connect_to(
-        resolve(url, Given(user=user, password=password), tls=tls),
+        resolve(url, Given(user=user, password=password, token=token), tls=tls),
         client_id=client_id,
         token=token,
         product=product,

@@ -10,13 +10,13 @@ before what the factory says, but for the URL, which is the reason why there are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sterna import errors
 from sterna._surroundings import uniform
 from sterna.options import Reconnect
-from sterna.tls import Tls
+from sterna.tls import Tls, is_file
 from sterna.urls import parse_url
 
 if TYPE_CHECKING:
@@ -78,15 +78,28 @@ class ConnectionFactory:
         return {**said, **given}
 
     def _drawn_url(self) -> str:
-        """The URL for one connection: with random load balancing, the parts between plus signs in an order by lot."""
-        parsed = parse_url(self.url)
-        if self.load_balancing == "random":
-            parsed = replace(parsed, groups=tuple(sorted(parsed.groups, key=lambda _: uniform(0.0, 1.0))))
-        return str(parsed)
+        """The URL for one connection: with random load balancing, the parts between plus signs in an order by lot.
+
+        It is put together of the parts as they stand: with the ports that they leave out it might be too long for one.
+        """
+        if self.load_balancing != "random":
+            return self.url
+        parse_url(self.url)
+        place, question, options = self.url.partition("?")
+        scheme, separator, addresses = place.rpartition("://")
+        groups = sorted(addresses.removesuffix("/").split("+"), key=lambda _: uniform(0.0, 1.0))
+        return f"{scheme}{separator}{'+'.join(groups)}{question}{options}"
 
 
 def factory_of(answer: Any) -> ConnectionFactory:
-    """The value of a `ConnectionFactory` of the contract."""
+    """The value of a `ConnectionFactory` of the contract.
+
+    Raises:
+        ProtocolError: it says what no factory may. Nothing of it is repeated: it may be somebody's secret.
+    """
+    if "?" in answer.url or "@" in answer.url:
+        # Options of a URL name files whose content is sent as a password: that is the program's to say alone.
+        raise errors.ProtocolError("the broker's connection factory has more in its URL than addresses", subject="url")
 
     def said(field: str) -> int | None:
         return getattr(answer, field) if answer.HasField(field) else None
@@ -120,6 +133,9 @@ def _reconnect(said: Any) -> Reconnect | None:
 
 
 def _tls(answer: Any) -> Tls:
+    if not all(is_file(name) for name in (answer.ca_file, answer.certificate_file, answer.key_file)):
+        cause = "the broker's connection factory holds what should stand in the files that it names"
+        raise errors.ProtocolError(cause, subject="tls")
     return Tls(
         ca=answer.ca_file or None,
         certificate=answer.certificate_file or None,

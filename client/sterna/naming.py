@@ -23,6 +23,7 @@ from sterna.destinations import Queue, Topic, destination_from
 from sterna.factories import ConnectionFactory, factory_of
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
+from sterna.urls import parse_url
 
 if TYPE_CHECKING:
     import grpc
@@ -79,9 +80,9 @@ class Naming:
             password: asked for at each call, if it is a function.
             token: the same.
             tls: for `sternas://`.
-            timeout: how long each address may take to answer, in seconds.
+            timeout: how long each address may take to be reached, and again to answer, in seconds.
         """
-        self._target = resolve(url, Given(user=user, password=password), tls=tls)
+        self._target = resolve(url, Given(user=user, password=password, token=token), tls=tls)
         self._token = token
         self._timeout = timeout
         self._elsewhere: dict[str, Any] = {"user": user, "password": password, "token": token, "timeout": timeout}
@@ -91,11 +92,16 @@ class Naming:
         self._at = 0
         self._channel: grpc.aio.Channel | None = None
         self._is_closed = False
+        # Whoever is being answered, each with what is done when it is told; and what asks at other addresses for them.
+        self._askers: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
+        self._sent_away: set[asyncio.Task[Any]] = set()
+        self._others: set[Naming] = set()
 
     @classmethod
     def at(cls, target: Target, *, timeout: float = 30.0) -> Naming:
         """As made by the URL of `target`, where it has been settled where to and as whom."""
-        made = cls(str(target.url), timeout=timeout)
+        # Its own text may be longer than a URL may be: it has the ports that were left out.
+        made = cls(target.addresses[0], timeout=timeout)
         made._target = target
         return made
 
@@ -108,9 +114,26 @@ class Naming:
         await self.close()
 
     async def close(self) -> None:
-        """Hangs up. What was looked up stays usable."""
+        """Hangs up; whoever is being answered is told so. What was looked up stays usable."""
+        for ended in self._end():
+            # Whoever waits for it may be cancelled.
+            await asyncio.shield(ended)
+
+    def _end(self) -> list[asyncio.Future[None]]:
+        """Hangs up without waiting; what is done when that has happened, and everybody has been told."""
         self._is_closed = True
-        await self._leave()
+        channel, self._channel = self._channel, None
+        ended = [closing(channel)] if channel is not None else []
+        for other in self._others:
+            ended += other._end()
+        for task, told in self._askers.items():
+            # What a password's function does is done by the asker itself, which looks before it goes on.
+            if task is not asyncio.current_task() and task not in self._sent_away:
+                self._sent_away.add(task)
+                task.cancel()
+            if task in self._sent_away:
+                ended.append(told)
+        return ended
 
     async def lookup(self, name: str) -> ConnectionFactory | Queue | Topic:
         """What a name leads to; see `sterna.lookup`."""
@@ -136,21 +159,55 @@ class Naming:
 
     async def _lookup(self, name: str, kind: int) -> ConnectionFactory | Queue | Topic:
         self._check_open()
-        scheme, separator, rest = name.partition("://")
-        if separator:
-            place, slash, own = rest.partition("/")
-            if not (slash and own) or "," in place or "+" in place or "?" in place:
-                cause = f"{name.partition('?')[0]!r} names nothing at one address"
-                raise errors.InvalidArgumentError(cause, subject="name", remedy="write sterna://host:port/NAME")
-            if self._target.url.secure and scheme != "sternas":
-                # Credentials never travel less protected than the application said.
-                cause = f"{scheme}://{place} is without TLS, and the own URL is not"
-                raise errors.InvalidArgumentError(cause, subject="name", remedy="write sternas://host:port/NAME")
-            tls = self._tls if scheme == "sternas" else None
-            async with Naming(f"{scheme}://{place}", tls=tls, **self._elsewhere) as other:
+        asker = asyncio.current_task()
+        assert asker is not None  # a coroutine runs in one
+        self._askers[asker] = told = asyncio.get_running_loop().create_future()
+        try:
+            if "://" in name:
+                return await self._lookup_elsewhere(name, kind)
+            async with self._asking:
+                return _read(await self._ask(name, kind))
+        except asyncio.CancelledError:
+            # By `close`, unless others have cancelled it, too.
+            if asker in self._sent_away and asker.uncancel() == 0:
+                self._check_open()
+            raise
+        finally:
+            del self._askers[asker]
+            self._sent_away.discard(asker)
+            told.set_result(None)
+
+    async def _lookup_elsewhere(self, name: str, kind: int) -> ConnectionFactory | Queue | Topic:
+        """What a name with an address before it leads to."""
+        url, own = self._split(name)
+        other = Naming(url, tls=self._tls if url.startswith("sternas:") else None, **self._elsewhere)
+        self._others.add(other)
+        try:
+            async with other:
                 return await other._lookup(own, kind)
-        async with self._asking:
-            return _read(await self._ask(name, kind))
+        finally:
+            self._others.discard(other)
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """The URL and the name of a name with an address before it.
+
+        Raises:
+            InvalidArgumentError: it has no such form, or leads to where credentials may not go.
+        """
+        scheme, _, rest = name.partition("://")
+        place, slash, own = rest.partition("/")
+        if "@" in rest and not _is_place(place):
+            # Said before anything is quoted, as of URLs: what stands before the @ may be a password.
+            cause, remedy = "an address holds no user or password", "pass user= and password="
+            raise errors.InvalidArgumentError(cause, subject="name", remedy=remedy)
+        if not (slash and own) or "," in place or "+" in place or "?" in place:
+            cause = f"{name.partition('?')[0]!r} names nothing at one address"
+            raise errors.InvalidArgumentError(cause, subject="name", remedy="write sterna://host:port/NAME")
+        if self._target.url.secure and scheme != "sternas":
+            # Credentials never travel less protected than the application said.
+            cause = f"{scheme}://{place} is without TLS, and the own URL is not"
+            raise errors.InvalidArgumentError(cause, subject="name", remedy="write sternas://host:port/NAME")
+        return f"{scheme}://{place}", own
 
     async def _ask(self, name: str, kind: int) -> Any:
         """The answer of the first address that gives one, beginning with the one that answered last."""
@@ -178,9 +235,6 @@ class Naming:
         self._check_open()
         if self._channel is None:
             self._channel = await dialled(address, self._target.tls, _OPTIONS, self._timeout)
-            if self._is_closed:
-                await self._leave()
-                self._check_open()
         stub: Any = naming_pb2_grpc.NamingStub(self._channel)
         request = naming_pb2.LookupRequest(name=name, kind=kind)  # type: ignore[arg-type]
         metadata = authorization(self._target.user, password, token)
@@ -188,12 +242,6 @@ class Naming:
             return await stub.Lookup(request, timeout=self._timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise refusal(error, address) from error
-        except asyncio.CancelledError:
-            # Whoever closes the channel cancels the call, and not the task that waits for it.
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():
-                self._check_open()
-            raise
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -204,6 +252,14 @@ class Naming:
         if channel is not None:
             # Whoever waits for it may be cancelled.
             await asyncio.shield(closing(channel))
+
+
+def _is_place(text: str) -> bool:
+    try:
+        parse_url(f"sterna://{text}")
+    except errors.InvalidArgumentError:
+        return False
+    return True
 
 
 def _read(answer: Any) -> ConnectionFactory | Queue | Topic:

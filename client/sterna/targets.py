@@ -32,6 +32,8 @@ class Given:
     user: str = ""
     password: Secret = field(default="", repr=False)
     password_file: str = ""
+    token: Secret = field(default="", repr=False)
+    """Only looked at: whoever gives one has it, and no other source does."""
     ca: Pem = ""
     cert: Pem = ""
     key: Pem = field(default="", repr=False)
@@ -102,8 +104,9 @@ def _combine(url: str, layers: list[Given], tls: Tls | None) -> Target:
     elif not parsed.secure:
         cause = "tls was given for a URL without TLS"
         raise errors.InvalidArgumentError(cause, subject="tls", remedy="write sternas:// in place of sterna://")
-    if password and not parsed.secure and not all(is_loopback(one) for one in parsed.addresses):
-        logger.warning("the password for %s travels without TLS: whoever is on the way can read it", parsed)
+    if (password or layers[0].token) and not parsed.secure and not all(is_loopback(one) for one in parsed.addresses):
+        what = "token" if layers[0].token else "password"
+        logger.warning("the %s for %s travels without TLS: whoever is on the way can read it", what, parsed)
     return Target(parsed, user, password, tls)
 
 

@@ -6,14 +6,17 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from sterna_resources.fields import ATOMIC, Aliases, Label, LookupName, Model, check_aliases
-from sterna_resources.rules import OTHER_NAMES, SAME_NAME, Rule
+from sterna_resources import names
+from sterna_resources.fields import ATOMIC, Aliases, LookupName, Model, check_aliases
+from sterna_resources.rules import OTHER_NAMES, SAME_NAME, Rule, of_field
 from sterna_resources.topology import TopologyResource, TopologySpec
 
 URL_CHARACTERS_MAX = 1_000
 ATTEMPTS_MAX = 1_000_000
 PATIENCE_MS_MAX = 24 * 3600 * 1000
 _FILE_CHARACTERS_MAX = 1_024
+# How a certificate or a key in PEM begins; clients take a text that begins so for the thing itself.
+_PEM_BEGINS = "-----BEGIN"
 # How many there may be in a broker or a cluster: whoever looks one up costs the same, but all are read at each change.
 FACTORIES_MAX = 1_000
 
@@ -39,7 +42,43 @@ Url = Annotated[
     Field(min_length=1, max_length=URL_CHARACTERS_MAX, json_schema_extra={"pattern": f"^{_URL_PATTERN}$"}),
     AfterValidator(_check_url),
 ]
-FileName = Annotated[str, Field(min_length=1, max_length=_FILE_CHARACTERS_MAX)]
+
+
+def _check_client_id(text: str) -> str:
+    if fault := names.client_id_fault(text):
+        raise PydanticCustomError("client_id", "{fault}", {"fault": fault})
+    return text
+
+
+ClientId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=names.SUBSCRIPTION_CHARACTERS_MAX,
+        json_schema_extra={"pattern": r"^[^\p{Cc}]+$"},
+    ),
+    AfterValidator(_check_client_id),
+]
+
+
+def _check_file_name(text: str) -> str:
+    if _PEM_BEGINS in text:
+        # Not repeated: whoever takes a key for its file's name would find it in a log.
+        raise PydanticCustomError("file_name", "names a file of the client's machine, and holds nothing of it")
+    return text
+
+
+FileName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_FILE_CHARACTERS_MAX,
+        json_schema_extra=of_field(
+            Rule(f"!self.contains('{_PEM_BEGINS}')", "names a file of the client's machine, and holds nothing of it")
+        ),
+    ),
+    AfterValidator(_check_file_name),
+]
 Patience = Annotated[int, Field(ge=0, le=PATIENCE_MS_MAX)]
 Attempts = Annotated[int, Field(ge=1, le=ATTEMPTS_MAX)]
 
@@ -98,7 +137,7 @@ class ConnectionFactorySpec(TopologySpec):
     its own, so that clients spread. How much a broker has to do is not compared (EMS-CLI-B04). Not for durable
     subscriptions: what waits on one broker is not found on another (EMS-CLI-B08)."""
 
-    client_id: Label | None = None
+    client_id: ClientId | None = None
     """The client id of each connection that is made by it, to which durable subscriptions belong (EMS-CLI-B05)."""
 
     connect_attempts: Attempts | None = None

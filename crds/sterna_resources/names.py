@@ -9,6 +9,7 @@ last one may be `>` (one or more).
 """
 
 import re
+import unicodedata
 
 ELEMENTS_MAX = 64
 ELEMENT_CHARACTERS_MAX = 127
@@ -119,6 +120,13 @@ def label_fault(text: str) -> str | None:
     if len(text) > SUBSCRIPTION_CHARACTERS_MAX:
         return f"has {len(text)} characters, at most {SUBSCRIPTION_CHARACTERS_MAX} are allowed"
     return None
+
+
+def client_id_fault(text: str) -> str | None:
+    """What is wrong with the client id that a connection is to have, or None."""
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        return "may not hold control characters: a broker takes no such client id"
+    return label_fault(text)
 
 
 def lookup_fault(text: str) -> str | None:

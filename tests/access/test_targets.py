@@ -103,6 +103,28 @@ def test_a_password_without_tls_beyond_this_machine_is_spoken_of(caplog: pytest.
     assert "s3cret" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        connect,
+        sterna.admin.connect,
+        sterna.Naming,
+        lambda url, **options: sterna.ConnectionFactory(name="f", url=url).connect(**options),
+    ],
+    ids=["connect", "admin", "naming", "factory"],
+)
+@pytest.mark.parametrize("what", ["token", "password"])
+def test_whatever_makes_a_connection_speaks_of_secrets_without_tls(
+    make: Callable[..., Any], what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for url in ("sterna://localhost", "sternas://example.org"):
+        make(url, **{what: "s3cret"})
+    assert not caplog.records
+    make("sterna://example.org", **{what: "s3cret"})
+    assert f"the {what} for sterna://example.org:7222 travels without TLS" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
 def test_secrets_show_nowhere() -> None:
     target = resolve("sternas://a?user=u&password=s3cret", tls=sterna.Tls(certificate=b"s3cret", key=b"s3cret"))
     opened = connect("sternas://a", user="u", password="s3cret", token="s3cret", tls=target.tls)

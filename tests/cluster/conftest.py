@@ -15,6 +15,7 @@ import grpc.aio  # noqa: F401 - loaded before any loop runs, since the tests bou
 import pytest
 import sterna
 import sterna._proto.sterna.v1.admin_pb2_grpc
+import sterna._proto.sterna.v1.naming_pb2_grpc
 from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
 from sterna_etcd.records import ConfigRecord, ObjectStatus, Owner
 

@@ -2,11 +2,15 @@
 
 import asyncio
 
+import pytest
 import sterna
+from sterna import admin
+from sterna.inventory import Change
 from sterna_etcd import Claim
 from sterna_etcd.records import Deleting
 
 from tests.cluster.conftest import Cluster, Connect, Operator, document, waited
+from tests.running import manifest
 
 
 async def test_a_queue_is_applied_where_it_lives(two: Cluster, operator: Operator) -> None:
@@ -71,7 +75,8 @@ async def test_every_broker_answers_for_every_name(two: Cluster, operator: Opera
         async with sterna.Naming(two.url(name)) as naming:
             await waited(lambda naming=naming: _leads_to(naming, "Orders", "orders"), 30, "the queue's alias")  # type: ignore[misc]
             assert (await naming.factory("Billing")).url == "sterna://a"
-            assert not await _leads_to(naming, "thief", "thief")
+            # All else of it holds.
+            await waited(lambda naming=naming: _leads_to(naming, "thief", "thief"), 30, "its own name")  # type: ignore[misc]
     await operator.put(document("ConnectionFactory", "billing", url="sterna://b"), generation=2)
     async with sterna.Naming(two.url("b1")) as naming:
 
@@ -79,6 +84,57 @@ async def test_every_broker_answers_for_every_name(two: Cluster, operator: Opera
             return (await naming.factory("billing")).url == "sterna://b"
 
         await waited(has_changed, 30, "the changed factory")
+
+
+async def test_an_older_object_that_takes_an_alias_takes_nothing_else_away(
+    two: Cluster, operator: Operator, connect: Connect
+) -> None:
+    factory = await operator.put(document("ConnectionFactory", "billing", url="sterna://a"))
+    await operator.everywhere(factory)
+    queue = await operator.put(document("Queue", "orders", aliases=["Orders", "Other"], maxMessages=1))
+    await operator.until(queue, "applied")
+    taking = document("ConnectionFactory", "billing", url="sterna://a", aliases=["Orders", "orders"])
+    await operator.put(taking, generation=2)
+    refused = await operator.until(queue, "refused")
+    assert (refused.reason, refused.home) == ("NameTaken", await operator.home("queue", "orders"))
+    assert "'Orders' is an alias of the ConnectionFactory billing" in refused.message
+    assert any("'Orders'" in one for one in (await asyncio.to_thread(two.readiness, "b0"))["warnings"])
+    async with sterna.Naming(two.url("b1")) as naming:
+        for name in ("Orders", "orders"):
+            await waited(lambda name=name: _is(naming, name, "billing"), 30, name)  # type: ignore[misc]
+        for name in ("orders", "Other"):
+            assert await naming.queue(name) == sterna.Queue("orders")
+    # It is configured as before, and takes what it is told.
+    await operator.put(document("Queue", "orders", aliases=["Orders", "Other"], maxMessages=2), generation=2)
+    await operator.until(queue, "refused", generation=2)
+    connection = await connect(two.url())
+    for number in range(2):
+        await connection.send("orders", str(number))
+    with pytest.raises(sterna.errors.DestinationFullError):
+        await connection.send("orders", "3")
+    await operator.put(document("ConnectionFactory", "billing", url="sterna://a"), generation=3)
+    await operator.until(queue, "applied", generation=2)
+
+
+async def test_of_two_administrators_who_take_an_alias_at_the_same_time_one_is_told_that_it_is_the_others(
+    two: Cluster,
+) -> None:
+    async with admin.connect(two.url("b0")) as first, admin.connect(two.url("b1")) as second:
+        for number in range(5):
+            factory = manifest("ConnectionFactory", f"f{number}", f"url: 'sterna://a', aliases: [X{number}]")
+            queue = manifest("Queue", f"q{number}", f"aliases: [X{number}]")
+            answers = [one for (one,) in await asyncio.gather(first.apply(factory), second.apply(queue))]
+            (loser,) = [one for one in answers if one.error is not None]
+            assert loser.change is Change.REFUSED
+            winner = next(one for one in answers if one is not loser)
+            for name in ("b0", "b1"):
+                async with sterna.Naming(two.url(name)) as naming:
+                    alias = f"X{number}"
+                    await waited(lambda: _is(naming, alias, winner.name), 30, alias)  # noqa: B023 - awaited here
+
+
+async def _is(naming: sterna.Naming, name: str, found: str) -> bool:
+    return (await naming.lookup(name)).name == found
 
 
 async def _leads_to(naming: sterna.Naming, name: str, queue: str) -> bool:

@@ -262,6 +262,10 @@ def _factories() -> list[Case]:
     secure = {**REF, "url": "sternas://a"}
     pair = "certificateFile and keyFile go together"
     scheme = "tls is for a url that begins with sternas://"
+    held, pem = (
+        "names a file of the client's machine, and holds nothing of it",
+        "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQ",
+    )
     urls = ("sterna://a", "sternas://a.b:1,[::1]:65535+c_d", "sterna://" + "a" * 991)
     no_urls = ("a:7222", "http://a", "sterna://", "sterna://a,", "sterna://a:0", "sterna://a:65536", "sterna://a|b")
     names = ("Orders", "java:comp/env/Orders", "a.b", "ü" * 255)
@@ -284,6 +288,15 @@ def _factories() -> list[Case]:
         Case(kind, {**FACTORY, "tls": {"caFile": "c"}}, scheme, scheme),
         Case(kind, {**secure, "tls": {"certificateFile": "c"}}, pair, pair),
         Case(kind, {**secure, "tls": {"keyFile": "k"}}, pair, pair),
+        *(
+            Case(kind, {**secure, "tls": {"caFile": ca, "certificateFile": certificate, "keyFile": key}}, held, held)
+            for certificate, key, ca in ((pem, "k", "a"), ("c", pem, "a"), ("c", "k", pem))
+        ),
+        Case(kind, {**FACTORY, "clientId": "Zürich/1 a"}),
+        *(
+            Case(kind, {**FACTORY, "clientId": client_id}, "should match", "may not hold control characters")
+            for client_id in ("a\nb", "\x1b[31m", "a\x85")
+        ),
         Case(kind, {**FACTORY, "aliases": ["b", "c/d"]}),
         Case(kind, {**FACTORY, "aliases": ["b", "b"]}, "Duplicate value", "b is named twice"),
         Case(kind, {**FACTORY, "aliases": ["thing"]}, own, "is the own name already"),

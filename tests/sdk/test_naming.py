@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,6 @@ import grpc.aio
 import pytest
 import sterna
 from sterna import Queue, Topic, admin, blocking, errors
-from sterna._channels import dialled
 from sterna._proto.sterna.v1 import naming_pb2_grpc as _naming_stubs  # noqa: F401 - loaded before any loop runs
 
 from tests.running import ANYTHING, RunningBroker, manifest
@@ -200,43 +201,145 @@ class Slow(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(wait)
 
 
-async def test_closing_ends_a_question_that_is_under_way_and_its_asker_is_told() -> None:
-    server = grpc.aio.server(handlers=[slow := Slow()])
+@pytest.fixture
+async def slow() -> AsyncIterator[tuple[Slow, str]]:
+    """Such a server, and where it is."""
+    server = grpc.aio.server(handlers=[made := Slow()])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    try:
-        naming = sterna.Naming(f"sterna://127.0.0.1:{port}")
-        asking = asyncio.create_task(naming.lookup("one"))
-        await asyncio.wait_for(slow.asked.wait(), 10)
-        await naming.close()
-        with pytest.raises(errors.ClosedError):
-            await asking
-        await asyncio.wait_for(slow.left.wait(), 10)
-    finally:
-        await server.stop(None)
+    yield made, f"127.0.0.1:{port}"
+    await server.stop(None)
 
 
-async def test_what_was_closed_while_it_dialled_asks_nobody_and_keeps_no_connection(
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["there", "at-an-address-in-the-name"])
+async def test_closing_ends_a_question_that_is_under_way_and_its_asker_is_told(
+    slow: tuple[Slow, str], is_elsewhere: bool
+) -> None:
+    server, address = slow
+    naming = sterna.Naming(f"sterna://{DEAD if is_elsewhere else address}")
+    asking = asyncio.create_task(naming.lookup(f"sterna://{address}/one" if is_elsewhere else "one"))
+    waiting = asyncio.create_task(naming.lookup("two")) if not is_elsewhere else None
+    await asyncio.wait_for(server.asked.wait(), 10)
+    await naming.close()
+    for task in (asking, waiting):
+        if task is not None:
+            assert task.done()
+            with pytest.raises(errors.ClosedError):
+                await task
+    await asyncio.wait_for(server.left.wait(), 10)
+
+
+async def test_who_is_cancelled_while_it_is_closed_is_cancelled(slow: tuple[Slow, str]) -> None:
+    server, address = slow
+    naming = sterna.Naming(f"sterna://{address}")
+    asking = asyncio.create_task(naming.lookup("one"))
+    await asyncio.wait_for(server.asked.wait(), 10)
+    closing = asyncio.create_task(naming.close())
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await closing
+
+
+async def test_what_is_closed_while_it_dials_tells_its_asker_at_once_and_keeps_no_connection(
     at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dialling, may_go = asyncio.Event(), asyncio.Event()
     made: list[Any] = []
+    has_dialled = asyncio.Event()
 
-    async def held_up(*arguments: Any) -> Any:
-        dialling.set()
-        await may_go.wait()
-        made.append(await dialled(*arguments))
-        return made[0]
+    async def never_ready(channel: Any, _: float) -> bool:
+        made.append(channel)
+        has_dialled.set()
+        await asyncio.Event().wait()
+        return True
 
-    monkeypatch.setattr("sterna.naming.dialled", held_up)
+    monkeypatch.setattr("sterna._channels._becomes_ready", never_ready)
     naming = sterna.Naming(at)
     asking = asyncio.create_task(naming.lookup("OrdersIn"))
-    await dialling.wait()
+    await has_dialled.wait()
     await naming.close()
-    may_go.set()
+    assert asking.done()
     with pytest.raises(errors.ClosedError):
         await asking
     await eventually(lambda: made[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN)
+
+
+@pytest.mark.parametrize(
+    "name", ["sterna://me:hidden@h/x", "sterna://me:hidden@h", "sternas://me:hid/den@h/x", "sternas://me:hidden@h,b/x"]
+)
+@pytest.mark.parametrize("url", ["sterna://a", "sternas://a"])
+async def test_a_password_in_a_name_is_refused_and_not_repeated(url: str, name: str) -> None:
+    async with sterna.Naming(url) as naming:
+        with pytest.raises(errors.InvalidArgumentError, match="holds no user or password") as caught:
+            await naming.lookup(name)
+    assert "hid" not in f"{caught.value} {caught.value.subject} {caught.value.remedy}"
+
+
+async def test_a_factory_with_very_many_addresses_connects(house: RunningBroker, at: str) -> None:
+    url = f"sterna://{house.address}" + "+a" * 480
+    await apply(at, "many", f"url: '{url}', loadBalancing: none")
+    found = await sterna.lookup("many", at)
+    assert isinstance(found, sterna.ConnectionFactory)
+    async with found.connect() as connection:
+        assert connection.address == house.address
+    # In any order it is one, too.
+    assert len(dataclasses.replace(found, load_balancing="random").connect()._lifeline.addresses) == 481
+
+
+async def test_an_alias_is_not_the_name_of_what_a_bridge_leads_to(at: str) -> None:
+    async with admin.connect(at) as client:
+        bridge = manifest("Bridge", "b", "source: {topic: prices}, targets: [{queue: l.led}]")
+        assert (await client.apply(bridge))[0].error is None
+        with pytest.raises(errors.InvalidArgumentError, match=r"'l\.led' is a target of the Bridge b at"):
+            await apply(at, "thief", "url: 'sterna://a', aliases: [l.led]")
+        assert await sterna.lookup("l.led", at) == Queue("l.led")
+        await client.delete("Bridge", "b")
+
+
+async def test_a_factory_keeps_its_name(at: str) -> None:
+    await apply(at, "named", "url: 'sterna://a', name: One")
+    with pytest.raises(errors.InvalidArgumentError, match="a connection factory cannot be renamed"):
+        await apply(at, "named", "url: 'sterna://a', name: Two")
+
+
+def test_without_asyncio_another_thread_may_close_what_is_asked(house: RunningBroker, at: str) -> None:
+    def ask(naming: blocking.Naming) -> None:
+        while True:
+            naming.lookup("OrdersIn")
+
+    with ThreadPoolExecutor(5) as threads:
+        for number in range(20):
+            naming = blocking.Naming(at)
+            asking = [threads.submit(ask, naming) for _ in range(3)]
+            if number % 2:
+                naming.lookup("OrdersIn")
+            for closing in [threads.submit(naming.close) for _ in range(2)]:
+                closing.result(30)
+            for one in asking:
+                assert isinstance(one.exception(30), errors.ClosedError)
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
+async def test_no_proxy_of_the_environment_is_told_a_password(
+    at: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.read(1))
+        writer.close()
+
+    proxy = await asyncio.start_server(hear, "127.0.0.1")
+    monkeypatch.setenv(variable, "http://{}:{}".format(*proxy.sockets[0].getsockname()))
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with proxy:
+        await apply(at, "not-by-proxy", f"url: '{at}'")
+        found = await sterna.lookup("not-by-proxy", at, user="me", password="secret")
+        assert isinstance(found, sterna.ConnectionFactory)
+        async with found.connect(user="me", password="secret"):
+            pass
+    assert not told
 
 
 def test_looking_up_without_asyncio(house: RunningBroker, at: str) -> None:

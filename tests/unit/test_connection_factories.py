@@ -1,6 +1,7 @@
 """What a connection factory says, and what a program may say instead; how its settings reach `connect`."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import sterna
 from sterna._proto.sterna.v1 import naming_pb2
 from sterna._surroundings import Surroundings
-from sterna.errors import InvalidArgumentError
+from sterna.errors import InvalidArgumentError, ProtocolError
 from sterna.factories import factory_of
 from sterna.options import Options
 from sterna_resources import ManifestError, read_text
@@ -130,3 +131,42 @@ def test_a_url_has_at_most_a_thousand_characters() -> None:
 def test_files_are_named_and_not_read(tmp_path: Path) -> None:
     answer = naming_pb2.ConnectionFactory(url="sternas://a", tls=naming_pb2.FactoryTls(ca_file=str(tmp_path / "none")))
     assert factory_of(answer).tls == sterna.Tls(ca=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("balancing", ["none", "random"])
+async def test_a_factory_of_the_programs_own_keeps_the_options_of_its_url(balancing: Any) -> None:
+    for url in ("sterna://a,b?client_id=mine&user=me", "a,b?client_id=mine&user=me"):
+        made = options_of(sterna.ConnectionFactory(name="f", url=url, load_balancing=balancing).connect())
+        assert (made.client_id, made.user) == ("mine", "me")
+
+
+PEM = "-----BEGIN PRIVATE KEY-----\nhidden"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"url": "sterna://a?user=me&password_file=/etc/hidden"},
+        {"url": "sterna://me:hidden@a"},
+        {"url": "sternas://a", "tls": {"ca_file": PEM}},
+        {"url": "sternas://a", "tls": {"certificate_file": "/c.pem", "key_file": PEM}},
+    ],
+)
+def test_a_broker_that_says_more_than_a_factory_may_is_not_believed(said: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError, match="the broker's connection factory") as caught:
+        factory_of(naming_pb2.ConnectionFactory(**said))
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.covers("EMS-CLI-B35")
+def test_a_key_in_place_of_its_file_is_refused_without_repeating_it() -> None:
+    tls = json.dumps({"keyFile": PEM, "certificateFile": PEM})
+    text = manifest("ConnectionFactory", "f", f"url: 'sternas://a', tls: {tls}")
+    with pytest.raises(ManifestError, match="names a file of the client's machine") as caught:
+        read_text(text, "f.yaml")
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_client_id_that_no_broker_takes_is_refused() -> None:
+    with pytest.raises(ManifestError, match="may not hold control characters"):
+        read_text(manifest("ConnectionFactory", "f", r'url: "sterna://a", clientId: "a\nb"'), "f.yaml")

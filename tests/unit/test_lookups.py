@@ -18,6 +18,9 @@ def factory(name: str, spec: str = "") -> str:
     return manifest("ConnectionFactory", name, f"url: 'sterna://a'{spec and ', ' + spec}")
 
 
+LEADS = manifest("Bridge", "b", "source: {topic: news}, targets: [{queue: led}]")
+
+
 def found(given: ObjectSet, name: str) -> list[str]:
     """What a name leads to, in words."""
     return [
@@ -80,6 +83,16 @@ def test_what_patterns_allow_is_not_found_and_where_a_bridge_leads_is() -> None:
             manifest("Topic", "t", "name: orders"),
             "spec.name: 'orders' is an alias of the ConnectionFactory a at",
         ),
+        (
+            factory("a", "aliases: [led]"),
+            LEADS,
+            "spec.targets[0]: 'led' is an alias of the ConnectionFactory a at",
+        ),
+        (
+            LEADS,
+            factory("a", "aliases: [led]"),
+            "spec.aliases[0]: 'led' is a target of the Bridge b at",
+        ),
         (factory("a", "name: X"), factory("b", "name: X"), "spec.name: the connection factory 'X' is described at"),
     ],
 )
@@ -94,3 +107,26 @@ def test_there_are_only_so_many_factories() -> None:
     given = objects(*(factory(f"f{number}") for number in range(FACTORIES_MAX + 1)))
     (problem,) = checks.problems(given, lambda _: None)
     assert "there may be 1,000 connection factories, and this is one more" in str(problem)
+
+
+def test_of_a_name_that_two_have_the_younger_loses_that_alone() -> None:
+    given = objects(
+        factory("a", "aliases: [X, orders, led]"),
+        manifest("Queue", "b", "aliases: [X, Y]"),
+        manifest("Topic", "c", "aliases: [b, Z]"),
+        manifest("Queue", "orders"),
+        LEADS,
+    )
+    kept, wrong = lookups.without_taken(given)
+    assert list(kept.entries) == list(given.entries)
+    assert {key: len(problems) for key, problems in wrong.items()} == {
+        ("Queue", "b"): 1,
+        ("Topic", "c"): 1,
+        ("Queue", "orders"): 1,
+        ("Bridge", "b"): 1,
+    }
+    assert [found(kept, name) for name in ("X", "Y", "Z")] == [["factory a"], ["queue b"], ["topic c"]]
+    assert found(kept, "b") == ["queue b"]
+    # By its kind, what is called so is found all the same.
+    assert found(kept, "orders") == ["factory a", "queue orders"]
+    assert found(kept, "led") == ["factory a", "queue led"]

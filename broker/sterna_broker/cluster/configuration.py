@@ -128,6 +128,7 @@ class ClusterConfiguration(LiveConfiguration):
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
             if changed:
                 await self._write(changed, judged)
+                self._note_lost(outcomes, entries)
             return outcomes
 
     async def prepare_delete(self, entry: Entry) -> int:
@@ -174,6 +175,18 @@ class ClusterConfiguration(LiveConfiguration):
         owner: Owner = stored.record.owner
         message = f"The {claim.kind} '{claim.name}' belongs to the Kubernetes object {owner.label}."
         return RefusedError("OWNED", claim.name[:256], message, "Change it there, with kubectl.")
+
+    def _note_lost(self, outcomes: list[Outcome], entries: list[Entry]) -> None:
+        """Marks what was written and does not hold, or not all of it, since somebody else wrote at the same time."""
+        examined = self._member.examined
+        for outcome, entry in zip(outcomes, entries, strict=True):
+            claim = claim_of(entry.resource)
+            found = examined.refused.get(claim) or examined.partly.get(claim)
+            if outcome.change != "unchanged" and found is not None:
+                message = f"It was written, and somebody else was first: {found.message}."
+                remedy = "Change it and apply it again, or delete it."
+                outcome.change, outcome.changes = "refused", []
+                outcome.refusal = RefusedError("CONFLICT", claim.name[:256], message, remedy)
 
     def _is_unchanged(self, entry: Entry) -> bool:
         before = self.objects.entries.get(entry.key)

@@ -17,7 +17,7 @@ from sterna_resources.resource import Resource
 
 from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.view import Stored
-from sterna_broker.configuration import checks
+from sterna_broker.configuration import checks, lookups
 from sterna_broker.configuration.objects import Entry, ObjectSet
 
 
@@ -31,10 +31,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Examined:
-    """`objects`: what holds. `refused`: what does not. `judged`: what both were made from, as it was then."""
+    """`objects`: what holds. `refused`: what does not. `judged`: what both were made from, as it was then.
+
+    `partly`: what holds, but is not found by some of its names, which lead to others.
+    """
 
     objects: ObjectSet = field(default_factory=ObjectSet)
     refused: dict[Claim, Refusal] = field(default_factory=dict)
+    partly: dict[Claim, Refusal] = field(default_factory=dict)
     judged: dict[Claim, Stored] = field(default_factory=dict)
 
 
@@ -59,7 +63,7 @@ class Examiner:
                 refused[claim] = known[1]
             else:
                 entries[claim] = known[1]
-        while problems := list(checks.problems(objects := ObjectSet.of(entries.values()), self._selector_check)):
+        while problems := list(checks.severe(objects := ObjectSet.of(entries.values()), self._selector_check)):
             before = len(entries)
             for claim, problem in _concerned(problems, entries):
                 if entries.pop(claim, None) is not None:
@@ -67,7 +71,15 @@ class Examiner:
             if len(entries) == before:
                 # A problem that stands in no object of ours would be asked about for ever.
                 break
-        return Examined(objects, refused, configs)
+        kept, taken = lookups.without_taken(objects)
+        partly = {
+            Claim(*key): Refusal("NameTaken", f"{_joined(wrong)}; all else holds") for key, wrong in taken.items()
+        }
+        return Examined(kept, refused, partly, configs)
+
+
+def _joined(problems: list[Problem]) -> str:
+    return "; ".join(str(problem) for problem in problems)
 
 
 def read(claim: Claim, record: ConfigRecord) -> Entry | Refusal:

@@ -210,7 +210,9 @@ class Member:
         objects = self.local_objects
         dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
         waiting = self._drain.warnings if self._drain is not None else []
-        return [*self.link.faults, *served, *waiting, *objects.bridge_warnings, *dead_letters, *self.kept_warnings()]
+        aliases = [why.message for why in self.examined.partly.values()]
+        told = [*waiting, *objects.bridge_warnings, *aliases, *dead_letters, *self.kept_warnings()]
+        return [*self.link.faults, *served, *told]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""
@@ -574,18 +576,14 @@ class Member:
             return refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
         messages = self._counts.of((word, claim.name))
         home_name = self.name if home else ""
-        message = ""
+        if (partly := self.examined.partly.get(claim)) is not None:
+            return refused(uid, record.generation, partly, messages=messages, home=home_name)
         if isinstance(resource, Bridge):
             message = "; ".join(self.local_objects.dangling_bridges.get(resource.metadata.name, ()))[:2_000]
         else:
             message = locality.dead_letters_elsewhere(view, resource, self.name)
         return ObjectStatus(
-            uid=uid,
-            generation=record.generation,
-            state="applied",
-            message=message,
-            messages=messages,
-            home=home_name,
+            uid=uid, generation=record.generation, state="applied", message=message, messages=messages, home=home_name
         )
 
     async def _count_messages(self) -> None:

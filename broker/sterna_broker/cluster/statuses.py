@@ -133,10 +133,17 @@ class Statuses:
         return True
 
 
-def refused(uid: str, generation: int, refusal: Refusal) -> ObjectStatus:
-    """What is said of an object that is not applied."""
-    message = refusal.message[:2_000]
-    return ObjectStatus(uid=uid, generation=generation, state="refused", reason=refusal.reason, message=message)
+def refused(uid: str, generation: int, refusal: Refusal, *, messages: int = 0, home: str = "") -> ObjectStatus:
+    """What is said of an object that is not applied, or not all of it: then it has a home, and may hold messages."""
+    return ObjectStatus(
+        uid=uid,
+        generation=generation,
+        state="refused",
+        reason=refusal.reason,
+        message=refusal.message[:2_000],
+        messages=messages,
+        home=home,
+    )
 
 
 def deleted(uid: str, generation: int, deletion: Deletion, home: str) -> ObjectStatus:

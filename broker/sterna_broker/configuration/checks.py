@@ -56,9 +56,15 @@ def _identity(entry: Entry) -> tuple[tuple[str, ...], Path, str]:
 
 def problems(objects: ObjectSet, selector_check: SelectorCheck) -> Iterator[Problem]:
     """Everything that is wrong between the objects of a set, selectors included."""
+    yield from severe(objects, selector_check)
+    yield from lookups.problems(objects)
+
+
+def severe(objects: ObjectSet, selector_check: SelectorCheck) -> Iterator[Problem]:
+    """The same but for names that are looked up: with these, what is wrong can be left out alone."""
     yield from duplicates(objects.entries.values())
     yield from _stores(objects)
-    yield from lookups.problems(objects)
+    yield from lookups.too_many(objects)
     yield from _selectors(objects, selector_check)
 
 

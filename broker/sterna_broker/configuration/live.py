@@ -34,7 +34,8 @@ _log = structlog.get_logger(part="configuration")
 
 # The kinds that the engine refuses by name, in its words.
 ENGINE_WORDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}
-
+# Kinds other than destinations that have names of their own, in words.
+_SPOKEN = {"ConnectionFactory": "connection factory", "DurableSubscription": "subscription", "Store": "store"}
 
 _OWED_TOLD_MAX = 5
 
@@ -403,8 +404,9 @@ class LiveConfiguration:
         for entry in entries:
             before = self.objects.entries.get(entry.key)
             if before is not None and before.resource.subject != entry.resource.subject:
+                what = _SPOKEN.get(entry.resource.kind, "destination")
                 message = (
-                    f"is '{before.resource.subject}' already: a destination cannot be renamed; "
+                    f"is '{before.resource.subject}' already: a {what} cannot be renamed; "
                     "apply another object, or delete this one first"
                 )
                 yield entry.manifest.problem(("spec", "name"), message)

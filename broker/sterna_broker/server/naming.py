@@ -59,7 +59,7 @@ class Naming:
             text = f"There is no {_WORDS[request.kind]} of the name or alias '{name}'."
             remedy = "List what there is; what clients create by using it is not looked up."
             raise RefusedError("NO_SUCH_DESTINATION", name, text, remedy)
-        if len(found) > 1:
+        if len(found) > 1 and name not in self._live.objects.aliases:
             several = ", ".join(f"a {_WORDS[_kind(one)]}" for one in found)
             text = f"'{name}' is the name of {several}."
             raise RefusedError("INVALID_ARGUMENT", "kind", text, "Say which kind is wanted, or give it an alias.")

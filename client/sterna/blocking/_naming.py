@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
-from sterna import factories, naming
+from sterna import errors, factories, naming
 from sterna.blocking._faces import Connection, opened
 from sterna.blocking._portal import Portal
 from sterna.destinations import Queue, Topic
@@ -59,7 +60,8 @@ class Naming:
         """Hangs up. What was looked up stays usable."""
         if not self._portal.is_stopped:
             try:
-                self._portal.run(self._twin.close())
+                with contextlib.suppress(errors.ClosedError):  # another thread closes it, too
+                    self._portal.run(self._twin.close())
             finally:
                 self._portal.stop()
 

@@ -39,6 +39,8 @@ class Portal:
         # What this thread has left in batches, by the last ticket of each.
         self._here = threading.local()
         self._stopped = False
+        # What is given to the loop is given before it is told to stop: nobody waits for what it does not see any more.
+        self._giving = threading.RLock()
         self._thread.start()
 
     def _run(self) -> None:
@@ -139,11 +141,20 @@ class Portal:
         # runs a listener stands for that.
         told = HOLDER.set(HOLDER.get() or threading.current_thread())
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            with self._giving:
+                self.check()
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except errors.SternaError:
+            coroutine.close()
+            raise
         finally:
             HOLDER.reset(told)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            # Another thread has closed what this one waits for.
+            self.check()
+            raise
         except BaseException:
             future.cancel()
             raise
@@ -180,10 +191,11 @@ class Portal:
 
     def stop(self) -> None:
         """Ends the loop and its thread; callbacks under way are let finish."""
-        if self._stopped:
-            return
-        self._stopped = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._giving:
+            if self._stopped:
+                return
+            self._stopped = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
         for batch in list(self._batches):

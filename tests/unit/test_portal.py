@@ -1,0 +1,46 @@
+"""The way into the loop of the blocking interface, closed by one thread while another uses it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sterna import errors
+from sterna.blocking._portal import Portal
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    """One that is stopped with its test."""
+    made = Portal()
+    yield made
+    made.stop()
+
+
+def test_who_waits_when_another_thread_stops_it_is_told_that_it_is_closed(portal: Portal) -> None:
+    runs = threading.Event()
+
+    async def wait() -> None:
+        runs.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(portal.run, wait())
+        assert runs.wait(10)
+        portal.stop()
+        with pytest.raises(errors.ClosedError):
+            waiting.result(10)
+
+
+def test_what_is_asked_while_another_thread_stops_it_is_refused(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # After it was found open, and before the loop is given anything.
+    monkeypatch.setattr(portal, "settle", portal.stop)
+
+    async def never() -> None:
+        raise AssertionError("nobody runs it any more")
+
+    with pytest.raises(errors.ClosedError):
+        portal.run(never())
