@@ -153,7 +153,8 @@ class Applier:
             return
         conditions, operations = _transaction(self._store, step)
         await self._store.write(conditions, operations, is_ahead=self._is_ahead)
-        if isinstance(step, RemoveConfig) and step.is_deleted:
+        # Where its home has gone already nobody would take it out again.
+        if isinstance(step, RemoveConfig) and step.is_deleted and self._store.mirror.home_of(step.claim):
             self._store.freed.add(step.claim)
 
     async def _remove_broker(self, store: ClusterStore, step: RemoveBroker) -> None:

@@ -20,7 +20,7 @@ COMPONENT = "sterna-operator"
 
 # An event like this one that was posted less long ago is not posted again.
 _QUIET_MS = 60_000
-_REMEMBERED_MAX = 20_000
+_REMEMBERED_MAX = 5_000
 
 
 class Events:

@@ -136,6 +136,10 @@ class Mirror:
         kept = self._readable(self.layout.home(kind, name), HomeRecord)
         return kept.record.broker if kept else None
 
+    def home_of(self, claim: Claim) -> str | None:
+        """The home of a queue or topic; nothing else has one."""
+        return self.home(claim.kind.lower(), claim.name)
+
     def homes(self) -> dict[HomeKey, HomeRecord]:
         """All homes."""
         keys = [

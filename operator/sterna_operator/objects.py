@@ -20,8 +20,8 @@ _ANNOTATIONS = "sterna.dev/"
 # What hardly two objects have in common, and so is anything that is longer.
 _OWN = frozenset({"name", "uid", "resourceVersion", "claim"})
 _SHORT = 32
-# So many different conditions are remembered.
-_ALIKE_MAX = 20_000
+# So many different conditions are remembered. Where objects come and go most are of one of them, and nothing is saved.
+_ALIKE_MAX = 2_000
 _METADATA = (
     "name",
     "namespace",

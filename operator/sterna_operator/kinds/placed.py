@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sterna_etcd.layout import Claim
 from sterna_etcd.records import RecordError
 from sterna_resources.messaging_cluster import AllowedNamespaces
 from sterna_resources.problems import ManifestError
@@ -84,7 +83,7 @@ class PlacedKind:
             for claim in store.mirror.owned(key):
                 config = store.mirror.config(claim)
                 if config is not None:
-                    home = None if claim in store.freed else claims_home(store, claim)
+                    home = None if claim in store.freed else store.mirror.home_of(claim)
                     decisions.append(Decision(topology.gone(claim, config, store.mirror.statuses(claim), home), store))
         return decisions
 
@@ -188,8 +187,3 @@ async def holder_is_there(view: View, key: Key) -> bool:
         # Another operator's, perhaps; it cannot be looked at from here.
         return True
     return await view.kube.get(Ref(STERNA_API, key.kind, key.namespace, key.name)) is not None
-
-
-def claims_home(store: ClusterStore, claim: Claim) -> str | None:
-    """The home of a queue or topic; nothing else has one."""
-    return store.mirror.home(claim.kind.lower(), claim.name)

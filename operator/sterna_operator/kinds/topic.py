@@ -4,7 +4,7 @@ from sterna_etcd.layout import Claim
 from sterna_resources.topic import Topic
 from sterna_resources.topology import TopologyResource
 
-from sterna_operator.kinds.placed import PlacedKind, claims_home
+from sterna_operator.kinds.placed import PlacedKind
 from sterna_operator.kinds.references import Needs
 from sterna_operator.store import ClusterStore
 
@@ -27,4 +27,4 @@ class TopicKind(PlacedKind):
     def home(self, store: ClusterStore, resource: TopologyResource) -> str | None:
         """The broker that owns the name, by whomever it was first opened."""
         assert isinstance(resource, Topic)
-        return None if resource.is_pattern else claims_home(store, Claim("Topic", resource.subject))
+        return None if resource.is_pattern else store.mirror.home_of(Claim("Topic", resource.subject))
