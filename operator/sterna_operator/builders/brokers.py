@@ -10,6 +10,7 @@ it bounds itself. It never waits for consumers to empty a queue: what is stored 
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +18,13 @@ from sterna_resources.fields import amount
 from sterna_resources.messaging_cluster import MessagingCluster
 
 from sterna_operator.builders import pods
-from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
+from sterna_operator.builders.blueprint import (
+    FORM_ANNOTATION,
+    MESSAGING_PORT,
+    MONITOR_PORT,
+    SETTINGS_ANNOTATION,
+    Blueprint,
+)
 from sterna_operator.builders.connection import OWNER_FILE
 
 VOLUME = "data"
@@ -42,6 +49,12 @@ _MEBIBYTE = 1024 * 1024
 # Beside cache and volatile messages: the process itself, connections with their buffers, the index of the store.
 _MEMORY_RESERVE_BYTES = 1536 * _MEBIBYTE
 
+FORM = "2"
+"""Another one with each default in `settings`, `pod` or `topologySpread` that changes; the one of before goes below."""
+
+FORMER_DEFAULTS: Mapping[str, Any] = {"limits": {"selector_bytes": 65_536}}
+"""Of a cluster's settings, by the names of the model: what was the default before form 2."""
+
 
 def build(blueprint: Blueprint) -> dict[str, Any]:
     """The StatefulSet."""
@@ -63,18 +76,24 @@ def build(blueprint: Blueprint) -> dict[str, Any]:
     return blueprint.object("apps/v1", "StatefulSet", blueprint.brokers, spec=body)
 
 
-def settings_hash(blueprint: Blueprint) -> str:
+def settings_hash(blueprint: Blueprint, *, former: bool = False) -> str:
     """A hash of all that a running broker cannot take up without a restart.
 
     Made of what the manifest says, defaults left out, and not of the pod template: so that an operator whose templates
     or defaults are others sees nothing to restart. What a broker is reached by is not part of it: brokers read that
     again when it changes, as they do certificates.
+
+    `former`: as it was made before defaults changed. The API server writes defaults into what it keeps, so that one of
+    before stands there as if somebody had chosen it.
     """
     spec = blueprint.spec
+    settings = spec.settings.model_dump(exclude_defaults=True, mode="json")
+    if former:
+        _leave_out(settings, FORMER_DEFAULTS)
     tls, etcd = spec.tls, spec.etcd
     inputs: dict[str, Any] = {
         "image": blueprint.image,
-        "settings": spec.settings.model_dump(exclude_defaults=True, mode="json"),
+        "settings": settings,
         "pod": spec.pod.model_dump(exclude_defaults=True, mode="json"),
         "spread": spec.topology_spread.model_dump(exclude_defaults=True, mode="json"),
         "tls": blueprint.tls_secret,
@@ -91,6 +110,17 @@ def settings_hash(blueprint: Blueprint) -> str:
     }
     text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _leave_out(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    for name, default in defaults.items():
+        if isinstance(default, Mapping):
+            if isinstance(inner := values.get(name), dict):
+                _leave_out(inner, default)
+                if not inner:
+                    del values[name]
+        elif values.get(name) == default:
+            del values[name]
 
 
 def accepts_store(cluster: MessagingCluster) -> bool:
@@ -118,7 +148,7 @@ def _template(blueprint: Blueprint, labels: dict[str, str]) -> dict[str, Any]:
         anti = dict(affinity.get("podAntiAffinity") or {})
         preferred = "preferredDuringSchedulingIgnoredDuringExecution"
         spec["affinity"] = affinity | {"podAntiAffinity": anti | {preferred: [*(anti.get(preferred) or ()), *apart]}}
-    annotations = {**pod.annotations, SETTINGS_ANNOTATION: blueprint.settings_hash}
+    annotations = {**pod.annotations, SETTINGS_ANNOTATION: blueprint.settings_hash, FORM_ANNOTATION: FORM}
     return {"metadata": {"labels": {**pod.labels, **labels}, "annotations": annotations}, "spec": spec}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
+from sterna_operator.builders.blueprint import FORM_ANNOTATION, SETTINGS_ANNOTATION
 from sterna_operator.conditions import parse_timestamp
 from sterna_operator.kinds import pod_words
 
@@ -38,6 +38,9 @@ class Pod:
 
     version: str = ""
     """Its resourceVersion when it was seen."""
+
+    form: str = ""
+    """By which defaults the hash of its settings was made; "": by those of before the first that changed."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,18 @@ def read(manifest: Mapping[str, Any], secrets_annotation: str) -> Pod:
         ended=pod_words.ended(status),
         going_since_ms=parse_timestamp(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
         version=metadata["resourceVersion"],
+        form=annotations.get(FORM_ANNOTATION, ""),
     )
 
 
-def decide(pods: Iterable[Pod], replicas: int, wanted: str, serving: frozenset[str]) -> Rolling:
-    """`serving`: the brokers that clients can use now, by all that is known."""
+def decide(pods: Iterable[Pod], replicas: int, wanted: str, serving: frozenset[str], *, former: str = "") -> Rolling:
+    """`serving`: the brokers that clients can use now, by all that is known.
+
+    `wanted`: the hash of the settings. `former`: the same settings' hash, in pods that have no form.
+    """
     there = sorted((pod for pod in pods if not pod.is_going), key=lambda pod: pod.ordinal)
-    outdated = [pod for pod in there if pod.settings != wanted and pod.ordinal < replicas]
+    made = [pod for pod in there if pod.settings == wanted or (not pod.form and pod.settings == former)]
+    outdated = [pod for pod in there if pod not in made and pod.ordinal < replicas]
     if not outdated:
         return Rolling(None, 0)
     away = replicas - sum(pod.name in serving and pod.ordinal < replicas for pod in there)

@@ -88,7 +88,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     steps += _restarted_etcd(blueprint, observed)
     steps += cluster_claims.grown(blueprint, observed.claims)
     steps += scaling.steps
-    rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    rolling = _rolling(blueprint, observed)
     judged = cluster_certificate.judge(blueprint, observed.secrets, observed.now_ms)
     if not missing:
         steps += _hurried(blueprint, observed)
@@ -207,7 +207,13 @@ def _blueprint(desired: Desired, observed: Observed, replicas: int) -> tuple[Blu
     located = replace(located, ca=_ca(cluster, observed), etcd_trust=trust if located.is_etcd_secured else "")
     hosts = {pod.ordinal: pod.host_ip for pod in observed.pods}
     outside = cluster_outside.urls(located, given, hosts)
-    return replace(located, outside_urls=outside, settings_hash=broker_builder.settings_hash(located)), issued
+    settled = replace(
+        located,
+        outside_urls=outside,
+        settings_hash=broker_builder.settings_hash(located),
+        former_settings_hash=broker_builder.settings_hash(located, former=True),
+    )
+    return settled, issued
 
 
 def _image(stateful_set: Mapping[str, Any] | None) -> str | None:
@@ -343,6 +349,11 @@ def _restarted_etcd(blueprint: Blueprint, observed: Observed) -> list[Step]:
     return [RemoveObject(summary, "v1", "Pod", blueprint.namespace, pod.name, pod.uid, pod.version)]
 
 
+def _rolling(blueprint: Blueprint, observed: Observed) -> Rolling:
+    wanted, former = blueprint.settings_hash, blueprint.former_settings_hash
+    return cluster_rolling.decide(observed.pods, blueprint.replicas, wanted, _serving(observed), former=former)
+
+
 def _restarted(blueprint: Blueprint, rolling: Rolling) -> list[Step]:
     pod = rolling.restart
     if pod is None:
@@ -374,7 +385,7 @@ def _is_forced(desired: Desired) -> bool:
 
 def _interlock(desired: Desired, observed: Observed, scaling: Scaling, blueprint: Blueprint) -> Interlock:
     """Whether brokers may be touched now, beside the runs of AuditJobs."""
-    rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    rolling = _rolling(blueprint, observed)
     standing = _standing_replicas(desired, observed) or 0
     return cluster_interlock.decide(
         desired.status.get("maintenance"),
@@ -394,7 +405,7 @@ def touches_brokers(desired: Desired, observed: Observed) -> bool:
         return True
     scaling = _scaling(desired, observed)
     blueprint, _ = _blueprint(desired, observed, scaling.replicas)
-    rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    rolling = _rolling(blueprint, observed)
     return bool(rolling.outdated) or scaling.replicas < (_standing_replicas(desired, observed) or 0)
 
 
