@@ -135,6 +135,14 @@ class Cluster:
         """Gives a name a home, whatever it holds where it was."""
         await self.client.put(LAYOUT.home(kind, name), HomeRecord(broker=broker).encode())
 
+    def cut_off(self, broker: str) -> None:
+        """The broker does not reach etcd any more, nor that the broker, until `Network.heal`."""
+        lost = self.brokers[broker].process
+        assert lost is not None
+        for member in self.etcd.members:
+            assert member.process is not None
+            self._network.part(lost, member.process)
+
     async def give_up(self, broker: str, to: str) -> None:
         """Gives all that lives on a broker to another one without asking it: what is done when it is lost."""
         for pair in (await self.client.list_all(LAYOUT.homes)).values:

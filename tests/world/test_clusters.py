@@ -38,10 +38,7 @@ async def test_names_have_one_home_each_and_all_brokers_lead_there(stage: Stage)
 
 @staged
 async def test_a_broker_is_emptied_and_its_users_follow(stage: Stage) -> None:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b0"])
     producer, consumer = await connection.producer("orders"), await connection.consumer("orders")
     await producer.send("before")
@@ -58,10 +55,7 @@ async def test_a_broker_is_emptied_and_its_users_follow(stage: Stage) -> None:
 
 @staged
 async def test_a_broker_starts_from_its_kept_copy_while_etcd_is_away(stage: Stage) -> None:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     await connection.send("orders", "kept")
     await connection.close()

@@ -20,10 +20,7 @@ _TOLD = (errors.ClosedError, errors.UnreachableError, errors.MovedError)
 
 async def to_nowhere(stage: Stage) -> Cluster:
     """A queue on b1 whose next home is b0, which nobody can connect to."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     away = cluster.brokers["b0"].process
     assert away is not None
     stage.network.part(stage.here, away)
@@ -117,10 +114,7 @@ async def test_whoever_waits_for_a_confirmation_learns_of_the_end_although_the_p
 @staged
 async def test_a_session_that_is_closed_while_its_producers_and_consumers_move_leaves_nothing(stage: Stage) -> None:
     """Here the new home answers: what was sent has come there, and nothing is open anywhere when the session is not."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     there = await stage.connect(cluster.brokers["b0"])
     await connection.send("other", "for both to be connected")
@@ -204,17 +198,10 @@ async def test_two_brokers_that_send_to_one_another_while_etcd_is_away_end_no_co
     stage: Stage,
 ) -> None:
     """One of them has not heard of the move, and cannot for longer than a name is followed without a break."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     consumer, producer = await connection.consumer("orders"), await connection.producer("orders")
-    deaf = cluster.brokers["b0"].process
-    assert deaf is not None
-    etcd = cluster.etcd.members[0].process
-    assert etcd is not None
-    stage.network.part(deaf, etcd)
+    cluster.cut_off("b0")
     await cluster.give("queue", "orders", "b0")
     receiving = asyncio.create_task(consumer.receive())
     await asyncio.sleep(3)  # b1 has heard of it

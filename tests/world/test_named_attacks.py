@@ -163,10 +163,7 @@ async def test_two_producers_of_a_name_in_one_session_are_the_laters(stage: Stag
 async def test_a_named_producer_goes_along_when_its_destination_moves_and_what_was_settled_stays_so(
     stage: Stage,
 ) -> None:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     producer = await connection.producer("orders", name="import")
     for number in (1, 2, 3):

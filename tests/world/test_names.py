@@ -43,10 +43,7 @@ async def test_of_a_data_folder_and_its_copy_the_beaten_one_stops_and_says_so(st
 async def test_one_that_was_cut_off_meanwhile_stops_when_it_is_back(stage: Stage) -> None:
     cluster = await prepared(stage)
     first = cluster.brokers["b1"]
-    etcd = cluster.etcd.members[0].process
-    assert first.process is not None
-    assert etcd is not None
-    stage.network.part(first.process, etcd)
+    cluster.cut_off("b1")
     await asyncio.sleep(30)  # its lease has run out
     clone = await stage.start(cluster.cloned("b1"))
     await asyncio.sleep(5)
