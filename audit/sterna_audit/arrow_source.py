@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from threading import Lock
 from typing import Any, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,7 @@ from sterna_audit.snapshots.stores import Bucket, Store
 from sterna_audit.spark import SparkError, knows, look
 
 NAME = "sterna-arrow"
+_registering = Lock()
 #: A task reads so many rows of a large file, and of small ones as many as have so many rows.
 _TASK_ROWS = 1 << 20
 _TASK_FILES = 64
@@ -73,7 +75,7 @@ def read(spark: SparkSession, store: Bucket, table: str, files: Sequence[File], 
     """
     if not files:
         return spark.createDataFrame([], columns)
-    spark.dataSource.register(_source())
+    register(spark)
     options = {
         "table": table,
         "columns": ",".join(columns.fieldNames()),
@@ -81,6 +83,16 @@ def read(spark: SparkSession, store: Bucket, table: str, files: Sequence[File], 
         "files": json.dumps([asdict(one) | {"path": store.whole(one.path)} for one in files]),
     }
     return spark.read.format(NAME).options(**options).schema(columns).load()
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the source known to a session; again and again, where it is already.
+
+    One after the other: audits run beside each other, and of two that make it known for the first time Spark may refuse
+    the second, which finds between two looks that it has come.
+    """
+    with _registering:
+        spark.dataSource.register(_source())
 
 
 @cache

@@ -2,8 +2,10 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -96,6 +98,30 @@ def test_both_readers_find_the_same(spark: SparkSession, root: Path, bucket: str
     with out.reading(running.JSON) as file:
         assert json.load(file)["verdict"] == "violated"
     assert any(entry.path.startswith("findings/drift/") for entry in out.files(""))
+
+
+def test_audits_that_begin_to_read_at_the_same_time_ask_spark_one_after_the_other() -> None:
+    """Of two that make the source known to a session for the first time Spark may refuse one, as it once did."""
+    inside, alone = Barrier(2), list[bool]()
+
+    class Session:
+        """Spark, as far as `register` asks it; whoever is in there waits a while for somebody beside."""
+
+        @property
+        def dataSource(self) -> Any:  # noqa: N802 - as Spark calls it
+            return self
+
+        def register(self, _: type) -> None:
+            try:
+                inside.wait(0.2)
+            except BrokenBarrierError:
+                alone.append(True)
+
+    session: Any = Session()
+    with ThreadPoolExecutor(2) as threads:
+        for one in [threads.submit(arrow_source.register, session) for _ in range(2)]:
+            one.result()
+    assert alone == [True, True]
 
 
 def test_rows_are_the_same_column_by_column(spark: SparkSession, root: Path, bucket: str) -> None:

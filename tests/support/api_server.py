@@ -7,6 +7,7 @@ that what a test sees is what the server says.
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
@@ -15,7 +16,9 @@ import shutil
 import socket
 import ssl
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +31,7 @@ _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
 # Below the range from which Linux takes the ports of connections.
 _PORTS = range(20_000, 32_000)
+_WORKERS_MAX = 8
 _STARTS_MAX = 3
 
 
@@ -41,9 +45,21 @@ def programs() -> Path:
     return Path(subprocess.run([_CLUSTER, "bin"], capture_output=True, text=True, check=True).stdout.strip())
 
 
+@cache
+def _own_ports() -> Iterator[int]:
+    """The ports of this process, again and again: a worker of a parallel run shares none with the others.
+
+    All come once before one comes again, so that what is down for a moment has its own when it is back.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    ports = list(_PORTS[int(worker) % _WORKERS_MAX :: _WORKERS_MAX])
+    random.SystemRandom().shuffle(ports)
+    return itertools.cycle(ports)
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody has, and that the system gives to nobody's connection meanwhile."""
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    for port in itertools.islice(_own_ports(), len(_PORTS)):
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
