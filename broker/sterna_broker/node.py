@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sterna_core import Engine, SelectorError, StoreError, selector_check
+from sterna_core import Engine, EngineError, SelectorError, StoreError, selector_check
 from sterna_etcd.records import UserRecord
+from sterna_resources.problems import ManifestError
 
 from sterna_broker import descriptors
 from sterna_broker.access.gate import Gate
 from sterna_broker.access.users import UserStore
+from sterna_broker.access.watching import Watch
 from sterna_broker.addresses import Address, is_loopback
 from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.configuration import ClusterConfiguration
@@ -117,6 +119,7 @@ class Node:
         applied = AppliedFolder(options.data / APPLIED_FOLDER)
         self.member: Member | None = None
         self.live: LiveConfiguration
+        self._folder: Watch | None = None
         if options.cluster is not None:
             self.member = Member(options.cluster, options.data, VERSION, _check_selector)
             self.member.on_users = self._take_users
@@ -124,6 +127,9 @@ class Node:
         else:
             source: Source = FolderSource(options.config) if options.config else DefaultSource()
             self.live = LiveConfiguration(source, applied, _check_selector)
+            if isinstance(source, FolderSource):
+                # Made before the folder is read for the first time.
+                self._folder = Watch(source.files, self._read_folder, settles=True)
 
     @property
     def state(self) -> str:
@@ -269,6 +275,8 @@ class Node:
             self.member.unready = lambda: self.readiness().reasons
             self.member.kept_warnings = kept.warnings
         gate.start(pump)
+        if self._folder is not None:
+            self._folder.start()
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
         self.messaging = await listener.start(settings.messaging)
@@ -337,10 +345,22 @@ class Node:
         """
         if self.gate is not None:
             await self.gate.reload()
+        await self._reload_live()
+
+    async def _reload_live(self) -> None:
         await self.live.reload()
         if self._parts is not None:
             self._parts.pump.touch()
             await self.live.has_room()
+
+    async def _read_folder(self) -> bool:
+        """A file of the configuration folder has changed. What cannot be used is read again when it changes again."""
+        try:
+            # Not left in the middle when the broker stops.
+            await to_its_end(self._reload_live())
+        except (ManifestError, EngineError, OSError) as error:
+            _log.error("configuration_not_reloaded", error=str(error))
+        return True
 
     async def stop(self) -> None:
         """Drains and ends. What is confirmed is on disk."""
@@ -373,6 +393,8 @@ class Node:
 
     async def _stop_parts(self, engine: Engine | None) -> None:
         parts = self._parts
+        if self._folder is not None:
+            await self._folder.stop()
         if self.member is not None:
             await self.member.stop()
         if parts is not None:

@@ -115,3 +115,34 @@ async def test_a_watch_sees_files_replaced_and_links_exchanged(tmp_path: Path) -
     await watch.look()
     await watch.look()
     assert loads == ["2", "missing", "missing"]
+
+
+async def test_what_settles_is_loaded_once_it_was_the_same_in_two_looks(tmp_path: Path) -> None:
+    """A file that is written in two steps counts as a whole, one that has come or gone as well."""
+    loaded: list[list[str]] = []
+
+    def files() -> list[Path]:
+        return sorted(tmp_path.iterdir())
+
+    async def load() -> bool:
+        loaded.append([file.read_text() for file in files()])
+        return True
+
+    (tmp_path / "a").write_text("first")
+    watch = Watch(files, load, settles=True)
+    await watch.look()
+    assert loaded == []
+    (tmp_path / "a").write_text("")
+    await watch.look()
+    (tmp_path / "a").write_text("second")
+    await watch.look()
+    assert loaded == []
+    await watch.look()
+    assert loaded == [["second"]]
+    (tmp_path / "b").write_text("more")
+    for _ in range(3):
+        await watch.look()
+    (tmp_path / "a").unlink()
+    for _ in range(3):
+        await watch.look()
+    assert loaded == [["second"], ["second", "more"], ["more"]]

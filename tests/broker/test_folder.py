@@ -103,9 +103,15 @@ async def test_the_folder_is_read_again_when_told_and_of_two_changes_the_later_h
 
         await eventually(does, what=f"maxMessages of {most}")
 
+    # It is looked at by itself, as a whole or not at all: what is wrong with a file is logged, and nothing changes.
+    other = broker.config / "other.yaml"
+    other.write_text(manifest("Queue", "b", "wrong: 1"))
+    await eventually(lambda: "configuration_not_reloaded" in broker.stderr, what="the refusal")
     file.write_text(manifest("Queue", "a", "maxMessages: 2"))
-    # An administrator's change counts at once, and what was written beside it is not read yet.
+    await eventually(lambda: broker.stderr.count("configuration_not_reloaded") == 2, what="the second refusal")
     await says(1)
+    other.unlink()
+    await says(2)
     async with sterna.admin.connect(f"sterna://{broker.address}") as admin:
         await admin.apply(manifest("Queue", "a", "maxMessages: 3"))
     await says(3)

@@ -18,19 +18,31 @@ class Watch:
     """Calls `load` when one of the files has changed; it answers whether it could use them."""
 
     def __init__(
-        self, paths: Iterable[Path], load: Callable[[], Awaitable[bool]], interval_s: float = INTERVAL_S
+        self,
+        paths: Iterable[Path] | Callable[[], Iterable[Path]],
+        load: Callable[[], Awaitable[bool]],
+        interval_s: float = INTERVAL_S,
+        *,
+        settles: bool = False,
     ) -> None:
-        self._paths = tuple(paths)
+        """A function for `paths` is asked at each look.
+
+        `settles`: what has changed is loaded once it was the same in two looks. Half of it may be something else, and
+        not only something wrong.
+        """
+        fixed = None if callable(paths) else tuple(paths)
+        self._paths: Callable[[], Iterable[Path]] = paths if callable(paths) else lambda: fixed or ()
         self._load = load
         self._interval_s = interval_s
-        self._seen = [_stamp(path) for path in self._paths]
+        self._settles = settles
+        self._seen = self._last = self._stamps()
         self._works = True
         self._task: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
 
     def start(self) -> None:
         """Begins to look. What the files were like was noted when the watch was made: make it before the first load."""
-        self._task = asyncio.create_task(self._run(), name="watch-access-files")
+        self._task = asyncio.create_task(self._run(), name="watch-files")
 
     async def stop(self) -> None:
         """Looks no more."""
@@ -41,10 +53,15 @@ class Watch:
     async def look(self, *, anyway: bool = False) -> None:
         """Looks now; `anyway`: loads whether or not anything seems to have changed."""
         async with self._loading:
-            stamps = await asyncio.to_thread(lambda: [_stamp(path) for path in self._paths])
-            if anyway or stamps != self._seen or not self._works:
+            stamps = await asyncio.to_thread(self._stamps)
+            before, self._last = self._last, stamps
+            has_changed = stamps != self._seen and (stamps == before or not self._settles)
+            if anyway or has_changed or not self._works:
                 self._seen = stamps
                 self._works = await self._load()
+
+    def _stamps(self) -> list[tuple[Path, _Stamp]]:
+        return [(path, _stamp(path)) for path in self._paths()]
 
     async def _run(self) -> None:
         while True:

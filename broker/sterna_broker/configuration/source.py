@@ -41,6 +41,13 @@ class FolderSource:
         """See Source. Files are read in a thread."""
         return await asyncio.to_thread(self._read)
 
+    def files(self) -> list[Path]:
+        """Those that are there now; none where the folder cannot be read."""
+        try:
+            return sorted(_manifest_files(self.folder.iterdir()))
+        except OSError:
+            return []
+
     def _read(self) -> list[Manifest]:
         try:
             files = sorted(_manifest_files(self.folder.iterdir()))

@@ -35,7 +35,8 @@ from sterna.cli.servers import with_server
 from sterna.errors import SternaError
 
 EXIT_CODES = (
-    "Exit codes: 0 ok, 1 error, 2 usage, 3 partly done, 4 not found, 5 denied, 6 unreachable. "
+    "Exit codes: 0 ok, 1 error, 2 usage, 3 partly done, 4 not found, 5 denied, 6 unreachable, "
+    "7 not as described (diff). "
     "Only data goes to stdout; everything else to stderr. `sterna explain CODE` says what to do about an error."
 )
 
@@ -70,6 +71,7 @@ app.add_typer(ledger.app, name="ledger", rich_help_panel=_MESSAGES)
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
 app.command("create", rich_help_panel=_ADMINISTRATION, epilog=create.EXAMPLES)(with_server(create.create))
 app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
+app.command("diff", rich_help_panel=_ADMINISTRATION, epilog=apply.DIFF_EXAMPLES)(with_server(apply.diff))
 app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))
 snapshot.app.command("create", epilog=snapshot_create.EXAMPLES)(with_server(snapshot_create.create))
 app.add_typer(snapshot.app, name="snapshot", rich_help_panel=_ADMINISTRATION)

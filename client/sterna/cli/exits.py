@@ -20,7 +20,7 @@ class Exit(enum.IntEnum):
     NOT_FOUND = 4
     DENIED = 5
     UNREACHABLE = 6
-    # Checks of a later command line: a threshold was passed.
+    # Something is not as it should be: what `sterna diff` was given is not what stands.
     CHECK_WARNING = 7
     CHECK_CRITICAL = 8
 

@@ -1,4 +1,4 @@
-"""`sterna apply`: make a running broker's resources as manifests describe them."""
+"""`sterna apply`: make a broker's resources as manifests describe them; `sterna diff`: what that would change."""
 
 import sys
 from pathlib import Path
@@ -14,6 +14,7 @@ from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.inventory import Applied, Change
 
 EXAMPLES = options.examples("sterna apply -f queues.yaml", "sterna apply -f manifests/ --dry-run", "sterna apply -f -")
+DIFF_EXAMPLES = options.examples("sterna diff -f queues.yaml", "sterna diff -f manifests/ -o jsonl")
 
 _COLUMNS = (
     Column("KIND", "kind"),
@@ -24,11 +25,14 @@ _COLUMNS = (
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
+Files = Annotated[
+    list[str],
+    typer.Option("--file", "-f", metavar="FILE", help="A file of manifests, a folder of them, or - for stdin."),
+]
+
+
 def apply(
-    files: Annotated[
-        list[str],
-        typer.Option("--file", "-f", metavar="FILE", help="A file of manifests, a folder of them, or - for stdin."),
-    ],
+    files: Files,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")] = False,
     output: options.Output = Format.TABLE,
     server: Server = THIS_MACHINE,
@@ -45,11 +49,38 @@ def apply(
         print_rows([_row(one, dry_run=dry_run) for one in accepted], _COLUMNS, output)
     if dry_run:
         complain("dry run: nothing was changed")
+    _end_with_refusals(applied)
+
+
+def diff(
+    files: Files,
+    output: options.Output = Format.TABLE,
+    server: Server = THIS_MACHINE,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+) -> None:
+    """Show what `sterna apply` would change, field by field, and change nothing.
+
+    Ends with 0 when all is as described, with 7 when something would change; when some are refused with 3, when all are
+    with 1.
+    """
+    texts = [text for name in files for text in _texts(name)]
+    planned = run_loop(_apply(texts, server, timeout, dry_run=True))
+    changed = [one for one in planned if one.change in (Change.CREATED, Change.CONFIGURED)]
+    if changed or output is not Format.TABLE:
+        print_rows([_row(one, dry_run=True) for one in changed], _COLUMNS, output)
+    _end_with_refusals(planned)
+    if changed:
+        raise typer.Exit(Exit.CHECK_WARNING)
+    complain("nothing would change")
+
+
+def _end_with_refusals(applied: list[Applied]) -> None:
+    """Tells of what was refused, and ends with that, if anything was."""
     refused = [one for one in applied if one.change is Change.REFUSED]
     for one in refused:
         complain(_refusal(one))
     if refused:
-        raise typer.Exit(Exit.PARTIAL if accepted else Exit.ERROR)
+        raise typer.Exit(Exit.ERROR if len(refused) == len(applied) else Exit.PARTIAL)
 
 
 def _texts(name: str) -> list[tuple[str, str]]:
