@@ -81,7 +81,7 @@ async def _run(options: BrokerOptions) -> int:
         told_to_stop.set()
 
     def reload() -> None:
-        task = loop.create_task(_reload(node))
+        task = loop.create_task(node.told_to_reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
@@ -111,13 +111,6 @@ async def _run(options: BrokerOptions) -> int:
         node.hurry()
     await node.stop()
     return _failed(EXIT_FAILED, "the broker cannot go on", node.failure) if node.failed.is_set() else EXIT_OK
-
-
-async def _reload(node: Node) -> None:
-    try:
-        await node.reload()
-    except (ManifestError, EngineError, OSError) as error:
-        _log.error("configuration_not_reloaded", error=str(error))
 
 
 async def _announce(node: Node) -> None:

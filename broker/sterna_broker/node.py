@@ -8,7 +8,7 @@ close the engine cleanly. A broker that was stopped so has nothing to recover.
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -353,13 +353,14 @@ class Node:
             self._parts.pump.touch()
             await self.live.has_room()
 
+    async def told_to_reload(self) -> None:
+        """As `reload`; what is wrong is logged."""
+        await _telling(self.reload())
+
     async def _read_folder(self) -> bool:
         """A file of the configuration folder has changed. What cannot be used is read again when it changes again."""
-        try:
-            # Not left in the middle when the broker stops.
-            await to_its_end(self._reload_live())
-        except (ManifestError, EngineError, OSError) as error:
-            _log.error("configuration_not_reloaded", error=str(error))
+        # Not left in the middle when the broker stops.
+        await _telling(to_its_end(self._reload_live()))
         return True
 
     async def stop(self) -> None:
@@ -432,3 +433,11 @@ def _check_selector(text: str) -> None:
         selector_check(text)
     except SelectorError as error:
         raise ValueError(error.message, error.offset) from error
+
+
+async def _telling(reading: Awaitable[None]) -> None:
+    """Logs why a configuration could not be read again, which changes nothing."""
+    try:
+        await reading
+    except (ManifestError, EngineError, OSError) as error:
+        _log.error("configuration_not_reloaded", error=str(error))

@@ -73,13 +73,13 @@ def _hashes(stored: dict[str, Any]) -> tuple[str, str]:
     pods = OperatorPods("sterna-system", {})
     image = "localhost/sterna-broker:earlier"
     blueprint = Blueprint(cluster, "sterna-e2e-f07d7c", "u", image, "etcd", pods, replicas=2)
-    return brokers.settings_hash(blueprint), brokers.settings_hash(blueprint, former=True)
+    return brokers.settings_hash(blueprint), brokers.settings_hash(blueprint, "")
 
 
 def _restarts(settings: str, form: str, stored: dict[str, Any]) -> bool:
     wanted, former = _hashes(stored)
     standing = [replace(pod(number, settings=settings), form=form) for number in range(2)]
-    return cluster_rolling.decide(standing, 2, wanted, frozenset({"b-0", "b-1"}), former=former).outdated > 0
+    return cluster_rolling.decide(standing, 2, wanted, frozenset({"b-0", "b-1"}), {"": former}).outdated > 0
 
 
 def _limits(**limits: int) -> dict[str, Any]:
@@ -113,9 +113,10 @@ def _flat(model: type[BaseModel], path: str) -> dict[str, str]:
 
 
 def test_no_default_that_the_hash_leaves_out_has_changed_unnoticed() -> None:
-    """Where this fails: another FORM, the value of before into FORMER_DEFAULTS, and the new one into defaults.json.
+    """Where this fails: another FORM, and the value of before into FORMER_DEFAULTS.
 
-    What is new has no value of before, and is only added there.
+    It goes under each form that had it, and the new one into defaults.json. What is new has no value of before, and is
+    only added there. Those of `pod` and `topologySpread` would have to be left out like those of `settings`.
     """
     found: dict[str, str] = {}
     for name in ("settings", "pod", "topology_spread"):

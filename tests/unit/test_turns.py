@@ -38,7 +38,6 @@ class _Connection:
             lane: Any = Lane(owner, part, None, 1000, confirmed=True)
             lane._opened(self.link, 3, pb.ProducerOpened(incarnation=7), pb.OpenProducer(), anew=True)
             self.lanes.append(lane)
-        self.most = 0
         self.sent = [0] * lanes
 
     async def send(self, number: int, size: int) -> None:
@@ -50,7 +49,6 @@ class _Connection:
         machine.give(bytes(size))
         lane.write()
         self.sent[number] += 1
-        self.most = max(self.most, self.flow.bytes - size if self.flow.bytes == size else self.flow.bytes)
 
     def confirm(self, number: int, count: int = 1) -> None:
         """The first ones of a lane."""

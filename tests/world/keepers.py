@@ -12,8 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from sterna_broker.main import _reload
-
 from tests.running import ANYTHING, manifest
 from tests.world.brokers import Broker
 from tests.world.faults import Faults
@@ -143,7 +141,7 @@ class Keeper:
         reloads = []
         for _ in range(self._random.choice((1, 1, 2))):
             self._write()
-            reloads.append(broker.at_work(_reload(node)))
+            reloads.append(broker.at_work(node.told_to_reload()))
             await asyncio.sleep(self._some(_RELOADS_S))
         if self._random.random() < 0.4 and self._faults.is_up(broker):
             self._faults.restarted = True
@@ -171,5 +169,5 @@ class Keeper:
             node, process = broker.node, broker.process
             assert node is not None
             assert process is not None
-            await over(process, broker.at_work(_reload(node)))
+            await over(process, broker.at_work(node.told_to_reload()))
             told = broker.node is node and not process.is_dead

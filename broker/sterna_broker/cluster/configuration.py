@@ -31,7 +31,7 @@ from sterna_broker.cluster.member import Member
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder
-from sterna_broker.configuration.live import LiveConfiguration, Outcome, existing, refuse
+from sterna_broker.configuration.live import LiveConfiguration, Outcome, refuse
 from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.configuration.source import DefaultSource
 from sterna_broker.refusals import RefusedError
@@ -119,10 +119,8 @@ class ClusterConfiguration(LiveConfiguration):
                 raise RefusedError("LIMIT_EXCEEDED", "manifests", message, "Apply them in several calls.")
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
-            outcomes = self._outcomes(examined, problems)
+            outcomes = self._outcomes(examined, problems, create_only=create_only)
             refuse(outcomes, {index: why for index, entry in enumerate(entries) if (why := self._owned(entry))})
-            if create_only:
-                refuse(outcomes, existing(outcomes))
             if dry_run or any(outcome.change == "refused" for outcome in outcomes):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]

@@ -70,7 +70,7 @@ def refuse(outcomes: list[Outcome], refused: Mapping[int, RefusedError]) -> None
             outcome.change, outcome.changes = "unchanged", [NOT_APPLIED]
 
 
-def existing(outcomes: list[Outcome]) -> dict[int, RefusedError]:
+def _existing(outcomes: list[Outcome]) -> dict[int, RefusedError]:
     """For who only creates, by its place: what is there already and is another."""
     return {
         index: RefusedError(
@@ -198,9 +198,7 @@ class LiveConfiguration:
             entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
-            outcomes = self._outcomes(examined, problems)
-            if create_only:
-                refuse(outcomes, existing(outcomes))
+            outcomes = self._outcomes(examined, problems, create_only=create_only)
             if dry_run or any(outcome.change == "refused" for outcome in outcomes):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
@@ -411,8 +409,8 @@ class LiveConfiguration:
                 )
                 yield entry.manifest.problem(("spec", "name"), message)
 
-    def _outcomes(self, examined: list[Examined], problems: list[Problem]) -> list[Outcome]:
-        """One outcome a document.
+    def _outcomes(self, examined: list[Examined], problems: list[Problem], *, create_only: bool) -> list[Outcome]:
+        """One outcome a document; `create_only` as for `apply`.
 
         A problem that stands in none of them concerns the first: the call is what brought it up.
         """
@@ -431,6 +429,8 @@ class LiveConfiguration:
             if any_refused and change != "unchanged":
                 change, changes = "unchanged", [NOT_APPLIED]
             outcomes.append(Outcome(one.kind, one.name, change, changes, engine_name=_engine_name(entry)))
+        if create_only:
+            refuse(outcomes, _existing(outcomes))
         return outcomes
 
     def _change_of(self, entry: Entry) -> tuple[str, list[str]]:

@@ -18,7 +18,7 @@ SETTINGS_ANNOTATION = "sterna.dev/settings"
 """On pods: a hash of what the pod was made for. Another hash than the wanted one: the pod is to be restarted."""
 
 FORM_ANNOTATION = "sterna.dev/settings-form"
-"""On pods: by which defaults that hash was made. Absent: by those of before the first that changed (`brokers`)."""
+"""On pods: by which defaults that hash was made. Absent: by those of before the first that changed (`brokers.FORM`)."""
 
 SECRETS_ANNOTATION = "sterna.dev/secrets"
 """On pods: a hash of the Secrets they mount. Written when they change: it makes the kubelet look at once."""
@@ -48,8 +48,8 @@ class Blueprint:
     """How many broker pods there are to be now: more than the spec says while brokers are being emptied."""
 
     settings_hash: str = ""
-    former_settings_hash: str = ""
-    """What pods without a form have for the same settings."""
+    former_hashes: Mapping[str, str] = field(default_factory=dict)
+    """By the forms of before: what pods of each have for the same settings."""
 
     addresses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """What clients outside call each broker, by its number: `host:port`, as far as it is known."""

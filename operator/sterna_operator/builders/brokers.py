@@ -50,10 +50,10 @@ _MEBIBYTE = 1024 * 1024
 _MEMORY_RESERVE_BYTES = 1536 * _MEBIBYTE
 
 FORM = "2"
-"""Another one with each default in `settings`, `pod` or `topologySpread` that changes; the one of before goes below."""
+"""Another one with each default in a cluster's settings that changes; those of before go below, under their form."""
 
-FORMER_DEFAULTS: Mapping[str, Any] = {"limits": {"selector_bytes": 65_536}}
-"""Of a cluster's settings, by the names of the model: what was the default before form 2."""
+FORMER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"": {"limits": {"selector_bytes": 65_536}}}
+"""By the forms of before (pods of the first have none): what was another default then, by the names of the model."""
 
 
 def build(blueprint: Blueprint) -> dict[str, Any]:
@@ -76,20 +76,19 @@ def build(blueprint: Blueprint) -> dict[str, Any]:
     return blueprint.object("apps/v1", "StatefulSet", blueprint.brokers, spec=body)
 
 
-def settings_hash(blueprint: Blueprint, *, former: bool = False) -> str:
+def settings_hash(blueprint: Blueprint, form: str = FORM) -> str:
     """A hash of all that a running broker cannot take up without a restart.
 
     Made of what the manifest says, defaults left out, and not of the pod template: so that an operator whose templates
     or defaults are others sees nothing to restart. What a broker is reached by is not part of it: brokers read that
     again when it changes, as they do certificates.
 
-    `former`: as it was made before defaults changed. The API server writes defaults into what it keeps, so that one of
-    before stands there as if somebody had chosen it.
+    `form`: by which defaults. The API server writes defaults into what it keeps, so that one of before stands there as
+    if somebody had chosen it.
     """
     spec = blueprint.spec
     settings = spec.settings.model_dump(exclude_defaults=True, mode="json")
-    if former:
-        _leave_out(settings, FORMER_DEFAULTS)
+    _leave_out(settings, FORMER_DEFAULTS.get(form, {}))
     tls, etcd = spec.tls, spec.etcd
     inputs: dict[str, Any] = {
         "image": blueprint.image,

@@ -7,6 +7,7 @@ is away for another reason nothing that serves is touched.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sterna_operator.builders.blueprint import FORM_ANNOTATION, SETTINGS_ANNOTATION
@@ -76,14 +77,19 @@ def read(manifest: Mapping[str, Any], secrets_annotation: str) -> Pod:
     )
 
 
-def decide(pods: Iterable[Pod], replicas: int, wanted: str, serving: frozenset[str], *, former: str = "") -> Rolling:
+def decide(
+    pods: Iterable[Pod],
+    replicas: int,
+    wanted: str,
+    serving: frozenset[str],
+    former: Mapping[str, str] = MappingProxyType({}),
+) -> Rolling:
     """`serving`: the brokers that clients can use now, by all that is known.
 
-    `wanted`: the hash of the settings. `former`: the same settings' hash, in pods that have no form.
+    `wanted`: the hash of the settings. `former`: by the forms of before, what pods of each have for the same settings.
     """
     there = sorted((pod for pod in pods if not pod.is_going), key=lambda pod: pod.ordinal)
-    made = [pod for pod in there if pod.settings == wanted or (not pod.form and pod.settings == former)]
-    outdated = [pod for pod in there if pod not in made and pod.ordinal < replicas]
+    outdated = [pod for pod in there if pod.settings not in (wanted, former.get(pod.form)) and pod.ordinal < replicas]
     if not outdated:
         return Rolling(None, 0)
     away = replicas - sum(pod.name in serving and pod.ordinal < replicas for pod in there)

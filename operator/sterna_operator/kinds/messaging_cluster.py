@@ -211,7 +211,7 @@ def _blueprint(desired: Desired, observed: Observed, replicas: int) -> tuple[Blu
         located,
         outside_urls=outside,
         settings_hash=broker_builder.settings_hash(located),
-        former_settings_hash=broker_builder.settings_hash(located, former=True),
+        former_hashes={form: broker_builder.settings_hash(located, form) for form in broker_builder.FORMER_DEFAULTS},
     )
     return settled, issued
 
@@ -350,8 +350,8 @@ def _restarted_etcd(blueprint: Blueprint, observed: Observed) -> list[Step]:
 
 
 def _rolling(blueprint: Blueprint, observed: Observed) -> Rolling:
-    wanted, former = blueprint.settings_hash, blueprint.former_settings_hash
-    return cluster_rolling.decide(observed.pods, blueprint.replicas, wanted, _serving(observed), former=former)
+    wanted, former = blueprint.settings_hash, blueprint.former_hashes
+    return cluster_rolling.decide(observed.pods, blueprint.replicas, wanted, _serving(observed), former)
 
 
 def _restarted(blueprint: Blueprint, rolling: Rolling) -> list[Step]:

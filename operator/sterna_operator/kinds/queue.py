@@ -1,6 +1,5 @@
 """Queue: lives on one broker; as a pattern, everywhere."""
 
-from sterna_etcd.layout import Claim
 from sterna_resources.queue import Queue
 from sterna_resources.topology import TopologyResource
 
@@ -27,4 +26,4 @@ class QueueKind(PlacedKind):
     def home(self, store: ClusterStore, resource: TopologyResource) -> str | None:
         """The broker that owns the name, by whomever it was first opened."""
         assert isinstance(resource, Queue)
-        return None if resource.is_pattern else store.mirror.home_of(Claim("Queue", resource.subject))
+        return None if resource.is_pattern else store.mirror.home("queue", resource.subject)

@@ -1,6 +1,5 @@
 """Topic: lives on one broker; as a pattern, everywhere."""
 
-from sterna_etcd.layout import Claim
 from sterna_resources.topic import Topic
 from sterna_resources.topology import TopologyResource
 
@@ -27,4 +26,4 @@ class TopicKind(PlacedKind):
     def home(self, store: ClusterStore, resource: TopologyResource) -> str | None:
         """The broker that owns the name, by whomever it was first opened."""
         assert isinstance(resource, Topic)
-        return None if resource.is_pattern else store.mirror.home_of(Claim("Topic", resource.subject))
+        return None if resource.is_pattern else store.mirror.home("topic", resource.subject)
