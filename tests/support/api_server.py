@@ -29,8 +29,9 @@ _ROOT = Path(__file__).parent.parent.parent
 _CLUSTER = _ROOT / "tools" / "cluster" / "cluster"
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
-# Below the range from which Linux takes the ports of connections.
-_PORTS = range(20_000, 32_000)
+# Below the range from which an API server gives node ports (30,000 to 32,767), and that from which Linux takes the
+# ports of connections: a port of a test that a Service has too reads like that of the Service.
+_PORTS = range(20_000, 30_000)
 _WORKERS_MAX = 8
 _STARTS_MAX = 3
 
