@@ -208,11 +208,11 @@ def encode_header(delivery_mode: int, priority: int | None, time_to_live_ms: int
     return b"".join(parts)
 
 
-def encode_links(correlation_id: str, reply_to: Destination | None, type_: str) -> bytes:
+def encode_links(correlation_id: str | None, reply_to: Destination | None, type_: str, encoding: str = "") -> bytes:
     """The header fields that the application sets for its receivers (EMS-MSG-A02)."""
     parts = []
     try:
-        if correlation_id:
+        if correlation_id is not None:
             text = correlation_id.encode()
             if len(text) > _TEXT_HEADER_MAX:
                 raise InvalidMessageError(f"longer than {_TEXT_HEADER_MAX} bytes of UTF-8", subject="correlation_id")
@@ -221,6 +221,8 @@ def encode_links(correlation_id: str, reply_to: Destination | None, type_: str) 
             parts.append(field(b"\x32", encode_destination(reply_to)))
         if type_:
             parts.append(field(b"\x3a", type_.encode()))
+        if encoding:
+            parts.append(field(b"\x82\x01", encoding.encode()))
     except UnicodeEncodeError as error:
         raise not_unicode(error) from error
     return b"".join(parts)

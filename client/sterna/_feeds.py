@@ -18,7 +18,7 @@ from sterna._in_hand import has_ended_well, holder
 from sterna._ledger import Place, Taker
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
-from sterna._machines.consuming import ConsumerState
+from sterna._machines.consuming import ConsumerState, Holder
 from sterna._machines.window import Window
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -91,6 +91,8 @@ class Feed:
         self.waiters: deque[asyncio.Future[None]] = deque()
         #: What takes it to another broker, once it was told to go.
         self._follower: asyncio.Task[None] | None = None
+        #: For whoever drains it: done when somebody is done with what he had in hand.
+        self._moved_on: asyncio.Future[None] | None = None
         #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
         self._is_opening = False
         self._ended: errors.SternaError | None = None
@@ -311,11 +313,13 @@ class Feed:
 
     # --- Listening and waiting
 
-    def listen(self, listener: Listener, take: Callable[[], Coroutine[Any, Any, Message]]) -> None:
+    def listen(
+        self, listener: Listener, take: Callable[[], Coroutine[Any, Any, Message]], concurrency: int = 1
+    ) -> None:
         """Hands what `take` returns to a listener from now on."""
         if self.listening is not None:
             raise errors.NotAllowedError("the consumer has a listener already")
-        self.listening = Listening(self, take, listener)
+        self.listening = Listening(self, take, listener, concurrency)
 
     def runs_dry(self) -> None:
         """There was nothing to hand out: what was held back may leave now."""
@@ -331,6 +335,7 @@ class Feed:
         """
         self.part.hurry()
         if self.closed is not None:
+            self._moves_on()
             raise self.closed
         if self.part.closed is not None:
             raise self.part.closed
@@ -379,9 +384,9 @@ class Feed:
         """See Message.acknowledge."""
         return self.part.acknowledge(self.state, sequence, generation)
 
-    def release(self, sequence: int, generation: int, message_id: str) -> None:
+    def release(self, sequence: int, generation: int, message_id: str, delay_ms: int) -> None:
         """See Message.release."""
-        self.part.release(self.state, sequence, generation, message_id)
+        self.part.release(self.state, sequence, generation, message_id, delay_ms)
 
     # --- Closing
 
@@ -392,12 +397,41 @@ class Feed:
         if listening is None or listening.is_current:
             return
         if listening.is_busy:
-            # The iterator ends at its next step.
-            self.state.buffer.clear()
-            if self.closed is None:
-                error = errors.ClosedError("the consumer was closed", subject=str(self.destination))
-                self.closed = self.consumer.closed = error
+            self._take_no_more()
         await listening.end()
+
+    def _take_no_more(self) -> None:
+        """Whoever asks for a message gets none any more; an iterator ends at its next step."""
+        self.state.buffer.clear()
+        if self.closed is None:
+            error = errors.ClosedError("the consumer was closed", subject=str(self.destination))
+            self.closed = self.consumer.closed = error
+        self.wake_all()
+
+    async def drain(self) -> None:
+        """Takes no more, and waits until all are done with what they have in hand."""
+        await self.stop_listening()
+        self._take_no_more()
+        self.finish()
+        while at_work := self._at_work():
+            self._moved_on = asyncio.get_running_loop().create_future()
+            tasks = [one for one in at_work if isinstance(one, asyncio.Task)]
+            for task in tasks:
+                task.add_done_callback(self._moves_on)
+            try:
+                await self._moved_on
+            finally:
+                for task in tasks:
+                    task.remove_done_callback(self._moves_on)
+
+    def _at_work(self) -> list[Holder | None]:
+        """Who has a message in hand and may still be done with it: a task that has ended badly is not."""
+        return [one for one in self.state.in_hand.holders() if not (isinstance(one, asyncio.Task) and one.done())]
+
+    def _moves_on(self, _: object = None) -> None:
+        """Whoever drains the consumer looks again."""
+        if self._moved_on is not None and not self._moved_on.done():
+            self._moved_on.set_result(None)
 
     def fail(self, error: errors.SternaError) -> None:
         """The consumer is over: whoever waits on it gets `error`, or the first one."""

@@ -31,7 +31,7 @@ from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._surroundings import random_bits
 from sterna.destinations import Destination
-from sterna.messages import Sent
+from sterna.messages import Sent, sent_at
 from sterna.modes import Durability
 
 if TYPE_CHECKING:
@@ -452,7 +452,7 @@ class Lane:
             arrived_ms, durability = confirmed.arrived_ms, Durability(confirmed.durability)
             for sequence, entry in told:
                 settle = entry.settle
-                sent = Sent(self.message_id(sequence), arrived_ms, arrived_ms + entry.delay_ms, durability)
+                sent = sent_at(self.message_id(sequence), arrived_ms, entry.times, durability)
                 if not isinstance(settle, asyncio.Future):
                     self.lifeline.guarded(settle, sent)
                 elif not settle.done():

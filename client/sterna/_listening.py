@@ -1,4 +1,7 @@
-"""A consumer's listener: messages handed to a function of the application, one at a time (EMS-CLI-A27).
+"""A consumer's listener: messages handed to a function of the application (EMS-CLI-A27).
+
+One at a time, or as many at once as its `concurrency` says: each of so many tasks takes a message, and the next one
+when the listener is done with that.
 
 When it raises, the message is given back, counts as delivered and comes again; the connection's `on_error` hears of it.
 When nothing more will be handed to it although the application has not closed anything, it is told that, too.
@@ -35,32 +38,50 @@ class Listened(Protocol):
 
 
 class Listening:
-    """The task that feeds one listener. `is_busy`: the listener has a message at this moment."""
+    """The tasks that feed one listener."""
 
-    def __init__(self, feed: Listened, take: Callable[[], Coroutine[Any, Any, Message]], listener: Listener) -> None:
-        self.is_busy = False
+    def __init__(
+        self,
+        feed: Listened,
+        take: Callable[[], Coroutine[Any, Any, Message]],
+        listener: Listener,
+        concurrency: int = 1,
+    ) -> None:
+        #: Those of which the listener has a message at this moment.
+        self._busy: set[asyncio.Task[None]] = set()
         self._feed = feed
         self._take = take
-        self._task = asyncio.create_task(self._run(listener), name="sterna-listener")
+        self._has_ended = False
+        self._tasks = [
+            asyncio.create_task(self._run(listener), name="sterna-listener") for _ in range(max(concurrency, 1))
+        ]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the listener has a message at this moment."""
+        return bool(self._busy)
 
     @property
     def is_current(self) -> bool:
         """Whether it is the listener that asks, in the blocking face from a thread of its own."""
-        return holder() is self._task
+        return holder() in self._tasks
 
     async def end(self) -> None:
         """Lets the listener finish with what it has; it gets nothing more."""
-        if not self.is_busy:
-            self._task.cancel()
+        for task in self._tasks:
+            if task not in self._busy:
+                task.cancel()
         # Not gathered: whoever is cancelled here leaves the listener its message.
-        await asyncio.wait((self._task,))
+        await asyncio.wait(self._tasks)
 
     async def _run(self, listener: Listener) -> None:
         HOLDER.set(None)  # this task has what the listener is given, whoever made it
+        task = asyncio.current_task()
+        assert task is not None
         while True:
             try:
                 message = await self._take()
-                self.is_busy = True
+                self._busy.add(task)
             except errors.TransactionRolledBackError as error:
                 # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
                 self._feed.part.lifeline.report(error)
@@ -75,13 +96,13 @@ class Listening:
                 if inspect.isawaitable(outcome):
                     await outcome
             except asyncio.CancelledError as error:
-                if (task := asyncio.current_task()) is None or task.cancelling():
+                if task.cancelling():
                     raise
                 self._failed(message, error)  # the listener's own: it awaited what was cancelled
             except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
                 self._failed(message, error)
             finally:
-                self.is_busy = False
+                self._busy.discard(task)
 
     async def _rolled_back(self) -> bool:
         try:
@@ -94,8 +115,9 @@ class Listening:
     def _ended(self) -> None:
         """Nothing is handed to the listener any more. Where the application did not ask for that, it is told."""
         feed = self._feed
-        if feed.is_left or feed.closed is None:
+        if feed.is_left or feed.closed is None or self._has_ended:
             return
+        self._has_ended = True
         where = feed.destination
         cause = f"the listener of {where} has ended, and will not go on by itself: {feed.closed.cause}"
         error = errors.ClosedError(cause, subject=str(where), remedy="open a consumer again")

@@ -271,11 +271,13 @@ class Part:
         if self.state.is_due:
             self.ask()
 
-    def release(self, consumer: ConsumerState, sequence: int, generation: int, message_id: str) -> None:
+    def release(
+        self, consumer: ConsumerState, sequence: int, generation: int, message_id: str, delay_ms: int = 0
+    ) -> None:
         """See Message.release."""
         link = self._usable()
         try:
-            released = self.state.release(consumer, sequence, generation)
+            released = self.state.release(consumer, sequence, generation, delay_ms)
         except errors.NotAllowedError as error:
             raise errors.NotAllowedError(error.cause, subject=message_id, remedy=error.remedy) from None
         if released is not None and link is not None:

@@ -243,14 +243,16 @@ class Connection:
         *,
         acknowledge_mode: AcknowledgeMode | None = None,
         listener: Listener | None = None,
+        concurrency: int = 1,
         **options: Any,
     ) -> Consumer:
         """As `session.consumer`, in the default session; with an `acknowledge_mode`, in a session of its own."""
         if acknowledge_mode is None:
-            return await (await self.default_session()).consumer(destination, listener=listener, **options)
+            session = await self.default_session()
+            return await session.consumer(destination, listener=listener, concurrency=concurrency, **options)
         session = await self.session(acknowledge_mode)
         try:
-            consumer = await session.consumer(destination, listener=listener, **options)
+            consumer = await session.consumer(destination, listener=listener, concurrency=concurrency, **options)
         except BaseException:
             abandon(session)
             raise
@@ -378,7 +380,8 @@ class Connection:
         """
         if request.reply_to is None:
             raise errors.InvalidArgumentError("the message names no place for replies", subject="reply_to")
-        options.setdefault("correlation_id", request.correlation_id or request.message_id)
+        known_by = request.message_id if request.correlation_id is None else request.correlation_id
+        options.setdefault("correlation_id", known_by)
         # The asker's place for replies is on the broker that the request came over.
         home: Connection = self._homes.of(part_of(made_of(request)[0].session).lifeline).connection
         try:

@@ -185,10 +185,35 @@ class Consumer:
 
     # --- Listening
 
-    def _start_listening(self, listener: Listener) -> None:
-        self._feed.listen(listener, self.__anext__)
+    def _start_listening(self, listener: Listener, concurrency: int) -> None:
+        self._feed.listen(listener, self.__anext__, concurrency)
 
     # --- Closing
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Takes no more, lets everybody finish with what they have, and ends the consumer.
+
+        A listener gets nothing after what it has in hand; a loop over the consumer ends when it comes back for the next
+        message, and `receive` raises ClosedError. What was only prefetched goes back uncounted, to be delivered to
+        others at once. In a session in which the application acknowledges, what it was handed stays with that, to be
+        acknowledged afterwards.
+
+        Returns:
+            Whether all had finished within `timeout` seconds (None: it is waited for ever). If not, what is still in
+            hand then is given back, as by `close`, and delivered again, flagged.
+        """
+        feed = self._feed
+        finished = True
+        try:
+            async with time_limit(timeout):
+                await feed.drain()
+        except TimeoutError:
+            finished = False
+        if self._owns_session and feed.part.state.acknowledges_itself:
+            await self.close()
+        else:
+            await feed.close(failed=False)
+        return finished
 
     async def close(self, *, failed: bool = False) -> None:
         """Ends the consumer, and the session if that was made for it alone.
@@ -199,12 +224,16 @@ class Consumer:
         """
         feed = self._feed
         feed.is_left = True
-        if feed.listening is None and self.closed is not None and feed.link is None:
+        if feed.listening is None and self.closed is not None and feed.link is None and not self._outlived():
             return
         if self._owns_session:
             await feed.part.branches.root.close(failed=failed)
             return
         await feed.close(failed=failed)
+
+    def _outlived(self) -> bool:
+        """Whether a session that closes with it is there still: it was drained, and what it was handed waited for."""
+        return self._owns_session and self._feed.part.closed is None
 
     async def __aenter__(self) -> Consumer:
         return self
@@ -222,9 +251,9 @@ async def opened(part: Part, destination: Destination, options: ConsumerOptions)
     return consumer
 
 
-def listen(consumer: Consumer, listener: Listener) -> None:
-    """Hands the consumer's messages to a listener from now on."""
-    consumer._start_listening(listener)
+def listen(consumer: Consumer, listener: Listener, concurrency: int = 1) -> None:
+    """Hands the consumer's messages to a listener from now on, so many at once."""
+    consumer._start_listening(listener, concurrency)
 
 
 def own_session(consumer: Consumer) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sterna import errors
 from sterna._decode import SENDER, SENDER_ALIASES, body_of, parse_message, properties_of
 from sterna.bodies import Object, Properties, StreamBody
 from sterna.destinations import Destination, destination_from
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _UNREAD: Any = object()
 DEFAULT_PRIORITY = 4
+RELEASE_DELAY_MAX_MS = 8 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,15 @@ class Sent:
     delivery_time_ms: int
     #: How safe it is.
     durability: Durability | None
+    #: When it expires, if its destination does not say otherwise (`expirationMs`); 0: never.
+    expiration_ms: int = 0
+
+
+def sent_at(message_id: str, timestamp_ms: int, times: tuple[int, int], durability: Durability | None) -> Sent:
+    """What a sender learns of a message that came then, with its delivery delay and its time to live."""
+    delay_ms, life_ms = times
+    expiration_ms = timestamp_ms + life_ms if life_ms else 0
+    return Sent(message_id, timestamp_ms, timestamp_ms + delay_ms, durability, expiration_ms)
 
 
 class Origin(Protocol):
@@ -53,7 +64,7 @@ class Origin(Protocol):
     def acknowledge(self, sequence: int, generation: int) -> Settled:
         """See Message.acknowledge."""
 
-    def release(self, sequence: int, generation: int, message_id: str) -> None:
+    def release(self, sequence: int, generation: int, message_id: str, delay_ms: int) -> None:
         """See Message.release."""
 
 
@@ -144,9 +155,10 @@ class Message:
         return int(message.priority) if message.HasField("priority") else DEFAULT_PRIORITY
 
     @property
-    def correlation_id(self) -> str:
-        """What links a reply to its request; empty when there is none."""
-        return str(self._message().correlation_id)
+    def correlation_id(self) -> str | None:
+        """What links a reply to its request; None when there is none, which an empty one is not."""
+        message = self._message()
+        return str(message.correlation_id) if message.HasField("correlation_id") else None
 
     @property
     def reply_to(self) -> Destination | None:
@@ -210,9 +222,19 @@ class Message:
         """
         return self._consumer.acknowledge(self._delivery.sequence, self._generation)
 
-    def release(self) -> None:
-        """Gives it back: it is delivered again, to anybody, and counts as delivered (EMS-DEST-A23)."""
-        self._consumer.release(self.sequence, self._generation, self.message_id)
+    def release(self, *, delay_ms: int = 0) -> None:
+        """Gives it back: it is delivered again, to anybody, and counts as delivered (EMS-DEST-A23).
+
+        Not before `delay_ms` milliseconds are over, at most 8 hours, nor before its queue's `redeliveryDelayMs`
+        (EMS-DEST-A32); others go ahead meanwhile.
+
+        Raises:
+            InvalidArgumentError: that is no such delay.
+            NotAllowedError: it was acknowledged or given back before.
+        """
+        if not 0 <= delay_ms <= RELEASE_DELAY_MAX_MS:
+            raise errors.InvalidArgumentError(f"{delay_ms} is no number of milliseconds up to 8 h", subject="delay_ms")
+        self._consumer.release(self.sequence, self._generation, self.message_id, delay_ms)
 
     async def __aenter__(self) -> Message:
         return self
@@ -257,7 +279,7 @@ class Message:
             "JMSReplyTo": self.reply_to,
             "JMSDeliveryMode": self.delivery_mode.name,
             "JMSRedelivered": self.redelivered,
-            "JMSCorrelationID": self.correlation_id or None,
+            "JMSCorrelationID": self.correlation_id,
             "JMSType": self.type or None,
             "JMSTimestamp": self.timestamp_ms,
             "JMSDeliveryTime": self.delivery_time_ms,

@@ -36,7 +36,7 @@ from sterna._roles import Session
 from sterna._sending import Sending
 from sterna.bodies import Body
 from sterna.destinations import Destination, DestinationLike, destination_of
-from sterna.messages import Sent
+from sterna.messages import Sent, sent_at
 from sterna.modes import DeliveryMode
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Producer:
         self._lifeline = part.lifeline
         self._transacted = part.state.transacted
         self._headers: dict[tuple[int, int | None, int, int], bytes] = {}
+        #: Delivery delay and time to live of what takes the defaults.
+        self._times = options.delivery_delay_ms, options.time_to_live_ms
         self._header = self._header_of(
             options.delivery_mode, options.priority, options.time_to_live_ms, options.delivery_delay_ms
         )
@@ -185,18 +187,21 @@ class Producer:
         priority: int | None,
         time_to_live_ms: int | None,
         delivery_delay_ms: int | None,
-    ) -> tuple[Lane, bytes, int]:
-        """Lane, header and delivery delay of a message that does not take all of the producer's defaults."""
+    ) -> tuple[Lane, bytes, tuple[int, int]]:
+        """Lane, header, delay and life of a message that does not take all of the producer's defaults."""
         options = self.options
         mode = options.delivery_mode if delivery_mode is None else delivery_mode
-        delay_ms = options.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
-        header = self._header_of(
-            mode,
-            options.priority if priority is None else priority,
-            options.time_to_live_ms if time_to_live_ms is None else time_to_live_ms,
-            delay_ms,
+        delay_ms, life_ms = self._times_of(delivery_delay_ms, time_to_live_ms)
+        header = self._header_of(mode, options.priority if priority is None else priority, life_ms, delay_ms)
+        return await self._sending.lane_for(confirmed=mode != DeliveryMode.RELIABLE), header, (delay_ms, life_ms)
+
+    def _times_of(self, delivery_delay_ms: int | None, time_to_live_ms: int | None) -> tuple[int, int]:
+        """Delay and life of a message, with the producer's defaults where a send says nothing."""
+        delay_ms, life_ms = self._times
+        return (
+            delay_ms if delivery_delay_ms is None else delivery_delay_ms,
+            life_ms if time_to_live_ms is None else time_to_live_ms,
         )
-        return await self._sending.lane_for(confirmed=mode != DeliveryMode.RELIABLE), header, delay_ms
 
     def _target(self, destination: DestinationLike | None) -> bytes:
         """The destination as it is written into the frame: an anonymous producer's."""
@@ -247,12 +252,10 @@ class Producer:
         sequence = await self.send_soon(body, **options)
         mode = options.get("delivery_mode")
         confirmed = (self.options.delivery_mode if mode is None else mode) != DeliveryMode.RELIABLE
-        delay_ms = options.get("delivery_delay_ms")
-        if delay_ms is None:
-            delay_ms = self.options.delivery_delay_ms
+        times = self._times_of(options.get("delivery_delay_ms"), options.get("time_to_live_ms"))
         now_ms = self._lifeline.broker_time_ms()
         lane = await self._sending.lane_for(confirmed=confirmed)
-        return Sent(lane.message_id(sequence), now_ms, now_ms + delay_ms, None)
+        return sent_at(lane.message_id(sequence), now_ms, times, None)
 
     async def send_soon(
         self,
@@ -264,18 +267,20 @@ class Producer:
         priority: int | None = None,
         time_to_live_ms: int | None = None,
         delivery_delay_ms: int | None = None,
-        correlation_id: str = "",
+        correlation_id: str | None = None,
         reply_to: Destination | None = None,
         type: str = "",  # noqa: A002 - the header field's name
+        encoding: str = "",
         compress: bool = False,
         on_completion: Completion | None = None,
     ) -> int:
         """Queues a message; waits only while the window is full. Returns its number in this producer.
 
         `destination` is for anonymous producers. `delivery_mode`, `priority`, `time_to_live_ms` and
-        `delivery_delay_ms` override the producer's defaults. `compress` has the body deflated (EMS-MSG-A24).
-        `on_completion` is called with the `Sent`, or the error; without it errors wait for `flush`. In a transacted
-        session it is not called: what is sent there has no answer of its own, and `commit` tells for all of it.
+        `delivery_delay_ms` override the producer's defaults. `compress` has the body deflated (EMS-MSG-A24), `encoding`
+        is a label, a character set's name (A21). `on_completion` is called with the `Sent`, or the error; without it
+        errors wait for `flush`. In a transacted session it is not called: what is sent there has no answer of its own,
+        and `commit` tells for all of it.
 
         Raises:
             InvalidMessageError: the message cannot be encoded.
@@ -294,22 +299,22 @@ class Producer:
                     correlation_id=correlation_id,
                     reply_to=reply_to,
                     type=type,
+                    encoding=encoding,
                     compress=compress,
                     on_completion=on_completion,
                 )
-        lane, header, delay_ms = self._lane, self._header, self.options.delivery_delay_ms
+        lane, header, times = self._lane, self._header, self._times
         if not (delivery_mode is None and priority is None and time_to_live_ms is None and delivery_delay_ms is None):
-            lane, header, delay_ms = await self._overridden(delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
+            lane, header, times = await self._overridden(delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
         links = b""
-        if correlation_id or reply_to is not None or type:
+        if correlation_id is not None or reply_to is not None or type or encoding:
             if reply_to is not None:
                 reply_to = await self._lifeline.settled_name(reply_to)
-            links = encode_links(correlation_id, reply_to, type)
+            links = encode_links(correlation_id, reply_to, type, encoding)
         if compress:
             properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
-        target = b""
-        if self.destination is None or destination is not None:
-            target = self._target(destination)
+        is_bound = self.destination is not None and destination is None
+        target = b"" if is_bound else self._target(destination)
         upload = None
         inline_bytes = self._lifeline.inline_bytes
         if isinstance(body, bytes | str) and len(body) > inline_bytes and not wants_compression(properties):
@@ -326,7 +331,7 @@ class Producer:
         if (machine.budget <= 0 or machine.bytes_left <= 0 or upload is not None) and not lane.has_room(size):
             await lane.room(size)
         transaction = lane.transaction() if self._transacted else 0
-        sequence = machine.give(message, on_completion, delay_ms, target, upload, transaction)
+        sequence = machine.give(message, on_completion, times, target, upload, transaction)
         if self._has_ledger and machine.serving and machine.run is not None:
             machine.run.bodies.append(body if upload is None else None)
         if machine.frames:

@@ -71,7 +71,7 @@ class Requestor:
             self._queue, self._session = queue, session
 
     def _on_reply(self, message: Message) -> None:
-        waiting = self._waiting.pop(message.correlation_id, None)
+        waiting = self._waiting.pop(message.correlation_id or "", None)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 

@@ -50,18 +50,21 @@ class Session:
         return await open_producer(self._part, target, ProducerOptions(**options))
 
     async def consumer(
-        self, destination: DestinationLike, *, listener: Listener | None = None, **options: Any
+        self, destination: DestinationLike, *, listener: Listener | None = None, concurrency: int = 1, **options: Any
     ) -> Consumer:
         """A consumer of `destination`; options are those of `ConsumerOptions`.
 
         With a `listener` (a function or coroutine function of one message) messages are handed to it one by one, and
         acknowledged by the session's mode when it returns (EMS-CLI-A27); without, ask the consumer (EMS-CLI-A26).
+        `concurrency` is how many messages it may have at once, then not in their order.
 
         Raises:
             NoSuchDestinationError: no such destination, and none may be created under this name.
             InUseError: another consumer has this durable subscription.
             InvalidSelectorError: with the offset of the character.
+            InvalidArgumentError: several messages at once in a session in which settling one settles the others.
         """
+        self._check_concurrency(listener, concurrency)
         target, chosen = destination_of(destination), ConsumerOptions(**options)
 
         async def make(part: Part) -> Consumer:
@@ -69,8 +72,20 @@ class Session:
 
         consumer = await self._part.branches.following(self._part, make)
         if listener is not None:
-            listen(consumer, listener)
+            listen(consumer, listener, concurrency)
         return consumer
+
+    def _check_concurrency(self, listener: Listener | None, concurrency: int) -> None:
+        cause = ""
+        if concurrency < 1:
+            cause = f"{concurrency} is no number of messages"
+        elif concurrency > 1 and listener is None:
+            cause = "it is a listener that has several messages at once"
+        elif concurrency > 1 and self.mode in (AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT):
+            cause = "who settles a message in this session settles all that others have in hand"
+        if cause:
+            remedy = "open as many consumers, each in a session of its own, or use another mode"
+            raise errors.InvalidArgumentError(cause, subject="concurrency", remedy=remedy)
 
     def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Consumer:
         """Looks at a queue's messages, or with `durable` at a durable subscription's, without taking them.

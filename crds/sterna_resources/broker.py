@@ -28,23 +28,24 @@ class Listeners(Model):
     """Where the broker listens: `host:port`; port 0 takes a free one."""
 
     messaging: _Address | None = None
-    """gRPC, for clients and administration. Default `127.0.0.1:7222`."""
+    """gRPC, for clients and administration. Default `127.0.0.1:7222`. In EMS: `listen`."""
 
     monitor: _Address | None = None
-    """HTTP, for probes and metrics. Default `127.0.0.1:7280`."""
+    """HTTP, for probes and metrics. Default `127.0.0.1:7280`. In EMS: `monitor_listen`."""
 
 
 class BrokerLimits(Model):
     """What the broker accepts. A refusal names the limit by its field; see Limits in messaging.proto."""
 
     connections: int = Field(default=10_000, ge=1, le=1_000_000)
-    """Connections at once."""
+    """Connections at once. In EMS: `max_connections`."""
 
     frame_bytes: int = Field(default=MEBIBYTE, ge=65_536, le=16 * MEBIBYTE)
     """One batch of frames, encoded."""
 
     message_bytes: int = Field(default=16 * MEBIBYTE, ge=65_536, le=1024 * MEBIBYTE)
-    """One message with its uploaded body. At most half of log.segmentBytes, since it lies in one file."""
+    """One message with its uploaded body. At most half of log.segmentBytes, since it lies in one file. In EMS:
+    `max_client_msg_size`."""
 
     sessions: int = Field(default=256, ge=1, le=65_536)
     """Sessions of one connection."""
@@ -71,7 +72,8 @@ class BrokerLimits(Model):
     """Uploaded bytes not yet published, of one connection."""
 
     selector_bytes: int = Field(default=262_144, ge=256, le=MEBIBYTE)
-    """One selector's text. By default 32,767 texts of five letters fit, which are as many as one may have."""
+    """One selector's text. By default 32,767 texts of five letters fit, which are as many as one may have. In EMS:
+    `selector_logical_operator_limit`, which counts operators."""
 
     temporaries: int = Field(default=1_024, ge=0, le=1_000_000)
     """Temporary destinations of one connection."""
@@ -108,13 +110,15 @@ class LogSettings(Model):
     """How the broker keeps messages. Sizes of memory are budgets of the engine, not of the whole process."""
 
     segment_bytes: int = Field(default=64 * MEBIBYTE, ge=MEBIBYTE, le=1024 * MEBIBYTE)
-    """The size of one file of the log."""
+    """The size of one file of the log, which is filled ahead. In EMS: `file_minimum` of a store."""
 
     cache_bytes: int = Field(default=256 * MEBIBYTE, ge=MEBIBYTE, le=1024 * 1024 * MEBIBYTE)
-    """Memory for the payloads of stored messages; what does not fit is read from disk when it is delivered."""
+    """Memory for the payloads of stored messages; what does not fit is read from disk when it is delivered. In EMS:
+    `max_msg_memory`, together with volatileBytes; `msg_swapping` is always on."""
 
     volatile_bytes: int = Field(default=256 * MEBIBYTE, ge=MEBIBYTE, le=1024 * 1024 * MEBIBYTE)
-    """Memory for non-persistent messages; what does not fit goes to a spill file."""
+    """Memory for non-persistent messages; what does not fit goes to a spill file. In EMS: `max_msg_memory`, together
+    with cacheBytes."""
 
 
 class SnapshotSettings(Model):
@@ -154,7 +158,7 @@ class BrokerSettings(Model):
     """How long a stopping broker waits for its clients to leave."""
 
     flow_control: bool = False
-    """Whether senders wait where a destination's flowControlBytes says so (EMS-DEST-A56)."""
+    """Whether senders wait where a destination's flowControlBytes says so (EMS-DEST-A56). In EMS: `flow_control`."""
 
     slow_consumer_ms: int = Field(default=30_000, ge=100, le=3_600_000)
     """How long a client may leave unread what it asked for before it is cut off."""
@@ -174,13 +178,13 @@ class BrokerSpec(BrokerSettings):
     """The broker's settings; a flag of the command line comes before each."""
 
     name: BrokerName | None = None
-    """The broker's name, as in message ids; `metadata.name` when absent."""
+    """The broker's name, as in message ids; `metadata.name` when absent. In EMS: `server`."""
 
     listeners: Listeners = section(Listeners)
     """Where the broker listens. Beyond loopback only with TLS and users, see docs/security.md."""
 
     stores: list[BrokerStore] = Field(default_factory=list, max_length=STORES_MAX)
-    """The stores that destinations may name, besides `$sys.failsafe` and `$sys.nonfailsafe`."""
+    """The stores that destinations may name, besides `$sys.failsafe` and `$sys.nonfailsafe`. In EMS: `stores.conf`."""
 
     @model_validator(mode="after")
     def _stores_are_distinct(self) -> Self:
@@ -194,7 +198,10 @@ class BrokerSpec(BrokerSettings):
 
 
 class Broker(Resource):
-    """The settings of the broker that reads the folder; at most one of them. They take effect at start."""
+    """The settings of the broker that reads the folder; at most one of them. They take effect at start.
+
+    Where a field stands for a parameter of EMS's `tibemsd.conf` it names that; the others have none there.
+    """
 
     PLURAL: ClassVar[str] = "brokers"
 

@@ -229,7 +229,7 @@ class Demo:
             }
             for name, (tally, look) in looks.items():
                 if self.held[name]:
-                    tally.left = {self.index_of[message.correlation_id] async for message in look}
+                    tally.left = {self.index_of[message.correlation_id or ""] async for message in look}
 
     def _show_bars(self) -> None:
         total = len(self.everything)

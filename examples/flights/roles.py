@@ -116,7 +116,7 @@ class Receiver:
                 while not self.is_done():
                     message = await consumer.receive(timeout=_LOOK_S)
                     if message is not None:
-                        self._take(message, self.index_of[message.correlation_id])
+                        self._take(message, self.index_of[message.correlation_id or ""])
 
     def _mode(self) -> sterna.AcknowledgeMode:
         return sterna.AcknowledgeMode.AUTO

@@ -102,7 +102,7 @@ class Message(Protocol):
     @property
     def timestamp_ms(self) -> int: ...
     @property
-    def correlation_id(self) -> str: ...
+    def correlation_id(self) -> str | None: ...
     @property
     def reply_to(self) -> Any: ...
     @property
@@ -132,6 +132,8 @@ class Sent(Protocol):
     def timestamp_ms(self) -> int: ...
     @property
     def delivery_time_ms(self) -> int: ...
+    @property
+    def expiration_ms(self) -> int: ...
 
 
 class Producer(Protocol):
@@ -162,7 +164,10 @@ class Session(Protocol):
         """`defaults`: delivery_mode, priority, time_to_live_ms, delivery_delay_ms."""
 
     async def send(self, destination: Destination, body: Any = None, **how: Any) -> Sent:
-        """By a producer without destination. `how`: as `producer`, and properties, correlation_id, reply_to, type."""
+        """By a producer without destination.
+
+        `how`: as `producer`, and properties, correlation_id, reply_to, type, encoding.
+        """
 
     async def consumer(
         self,

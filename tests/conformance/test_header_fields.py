@@ -36,7 +36,7 @@ async def test_the_defaults_of_a_header_are_those_of_jms(session: Session, kind:
     assert (message.expiration_ms, message.priority) == (0, 4)
     assert message.delivery_time_ms == message.timestamp_ms == sent.timestamp_ms
     assert message.message_id == sent.message_id
-    assert (message.correlation_id, message.reply_to, message.type) == ("", None, "")
+    assert (message.correlation_id, message.reply_to, message.type) == (None, None, "")
     assert not message.redelivered
     assert message.body == "body"
     assert dict(message.properties) == {"JMSXDeliveryCount": 1}
@@ -62,6 +62,18 @@ async def test_the_expiration_is_the_timestamp_and_the_time_to_live(session: Ses
     for time_to_live_ms in (60_000, 3_600_000_000):
         sent = await session.send(queue, time_to_live_ms=time_to_live_ms)
         assert (await consumer.receive()).expiration_ms == sent.timestamp_ms + time_to_live_ms
+        assert sent.expiration_ms == sent.timestamp_ms + time_to_live_ms
+
+
+@pytest.mark.covers("EMS-MSG-A02", "EMS-CLI-A29")
+@pytest.mark.parametrize("mode", [PERSISTENT, NON_PERSISTENT, RELIABLE])
+async def test_the_sender_learns_when_its_message_expires(session: Session, queue: Queue, mode: str) -> None:
+    producer = await session.producer(queue, delivery_mode=mode, time_to_live_ms=60_000)
+    sent = await producer.send("x")
+    assert sent.expiration_ms == sent.timestamp_ms + 60_000
+    sent = await producer.send("x", time_to_live_ms=90_000)
+    assert sent.expiration_ms == sent.timestamp_ms + 90_000
+    assert (await producer.send("x", time_to_live_ms=0)).expiration_ms == 0
 
 
 @pytest.mark.covers("EMS-MSG-A03", "EMS-DEST-A62")
@@ -242,6 +254,21 @@ async def test_a_correlation_id_of_four_kilobytes_arrives(session: Session, queu
     consumer = await session.consumer(queue)
     await session.send(queue, correlation_id="c" * 4096)
     assert (await consumer.receive()).correlation_id == "c" * 4096
+
+
+@pytest.mark.covers("EMS-MSG-A02", "EMS-CLI-A18")
+async def test_no_correlation_id_and_an_empty_one_are_two_things(
+    provider: Provider, session: Session, queue: Queue
+) -> None:
+    await session.send(queue, "none")
+    await session.send(queue, "empty", correlation_id="")
+    for selector, body, correlation_id in (
+        ("JMSCorrelationID IS NULL", "none", None),
+        ("JMSCorrelationID IS NOT NULL", "empty", ""),
+        ("JMSCorrelationID = ''", "empty", ""),
+    ):
+        [message] = await provider.browse(queue, selector)
+        assert (message.body, message.correlation_id) == (body, correlation_id)
 
 
 @pytest.mark.covers("EMS-MSG-A27")

@@ -269,6 +269,21 @@ async def test_what_is_delayed_has_as_much_room_again(provider: Provider, sessio
         await session.send(queue, "f")
 
 
+@pytest.mark.covers("EMS-DEST-A24")
+async def test_what_falls_due_in_a_full_queue_has_the_oldest_discarded(
+    provider: Provider, session: Session, queue: Queue
+) -> None:
+    await provider.define(queue, maxmsgs=2, overflowPolicy="discardOld")
+    await session.send(queue, "late", delivery_delay_ms=300)
+    await send_all(session, queue, "a", "b")
+
+    async def it_is_due() -> bool:
+        return "late" in [message.body for message in await provider.browse(queue)]
+
+    await eventually(it_is_due)
+    assert sorted(message.body for message in await provider.browse(queue)) == ["b", "late"]
+
+
 # What a property may be, by kind: EMS-DEST-A11, A23, A24, A26.
 PROPERTIES: list[tuple[type[Queue] | type[Topic], dict[str, Any], bool]] = [
     *((kind, {name: value}, True) for kind in (Queue, Topic) for name, value in [

@@ -238,3 +238,11 @@ async def test_strings_are_utf8_and_the_message_says_so(session: Session, queue:
     assert message.encoding == "UTF-8"
     assert message.body == {text: text}
     assert message.properties[text] == text
+
+
+@pytest.mark.covers("EMS-MSG-A21")
+async def test_a_sender_labels_a_message_with_another_character_set(session: Session, queue: Queue) -> None:
+    consumer = await session.consumer(queue)
+    await session.send(queue, "äöü 漢字", encoding="ISO8859-1")
+    message = await consumer.receive()
+    assert (message.encoding, message.body) == ("ISO8859-1", "äöü 漢字")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 import sterna
@@ -236,3 +237,39 @@ async def test_the_short_call_of_a_connection_takes_every_mode(
             await second.acknowledge()
     await connection.send(name, "end")
     assert await left(connect, name, len(again) + 1) == [*again, ("end", False)]
+
+
+@pytest.mark.covers("EMS-DEST-A32")
+@pytest.mark.parametrize("destination", ["queue", "subscription"])
+async def test_a_message_may_be_given_back_for_later(connect: Connect, name: str, destination: str) -> None:
+    connection = await connect(client_id=name[-80:])
+    session = await connection.session(AcknowledgeMode.INDIVIDUAL)
+    place: sterna.Destination = sterna.Queue(name) if destination == "queue" else sterna.Topic(name)
+    durable = "" if destination == "queue" else "later"
+    consumer = await session.consumer(place, durable=durable, prefetch=1)
+    for body in ("a", "b"):
+        await connection.send(place, body)
+    first = await consumer.receive(5)
+    assert first is not None
+    begun = time.monotonic()
+    first.release(delay_ms=400)
+    second = await consumer.receive(5)
+    assert second is not None
+    await second.acknowledge()
+    again = await consumer.receive(5)
+    assert again is not None
+    assert time.monotonic() - begun >= 0.4
+    assert (first.body, second.body, again.body, again.redelivered) == ("a", "b", "a", True)
+    await again.acknowledge()
+
+
+@pytest.mark.parametrize("delay_ms", [-1, 8 * 3_600_000 + 1])
+async def test_no_message_is_given_back_for_more_than_eight_hours(connect: Connect, name: str, delay_ms: int) -> None:
+    connection = await connect()
+    await connection.send(name, "a")
+    consumer = await connection.consumer(name, acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
+    message = await consumer.receive(5)
+    assert message is not None
+    with pytest.raises(errors.InvalidArgumentError, match="delay_ms"):
+        message.release(delay_ms=delay_ms)
+    await message.acknowledge()

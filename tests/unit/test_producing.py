@@ -305,7 +305,7 @@ def test_a_producer_that_nobody_confirms_keeps_nothing_and_waits_for_its_outbox_
 def test_what_is_told_of_a_confirmation_are_those_that_somebody_waits_for() -> None:
     machine = Producing(1, InFlight(100), 100, keeps=True)
     machine.give(b"1")
-    machine.give(b"2", settle="who", delay_ms=3)
+    machine.give(b"2", settle="who", times=(3, 9))
     ((sequence, entry),) = machine.confirmed(1, 2)
     assert isinstance(entry, Entry)
-    assert (sequence, entry.settle, entry.delay_ms, machine.flow.bytes) == (2, "who", 3, 0)
+    assert (sequence, entry.settle, entry.times, machine.flow.bytes) == (2, "who", (3, 9), 0)

@@ -61,7 +61,8 @@ async def replies(self: sterna.Connection, request: Message, body: Any = None, *
     """13: a reply to an asker that has gone is an error, which gives the request back."""
     if request.reply_to is None:
         raise errors.InvalidArgumentError("the message names no place for replies", subject="reply_to")
-    options.setdefault("correlation_id", request.correlation_id or request.message_id)
+    known_by = request.message_id if request.correlation_id is None else request.correlation_id
+    options.setdefault("correlation_id", known_by)
     home = self._homes.of(part_of(made_of(request)[0].session).lifeline).connection
     return await home.send(request.reply_to, body, **options)
 

@@ -49,6 +49,10 @@ class InHand:
         done = [one for one in self._held if one is who or self._has_ended_well(one)]
         return [self._held.pop(one) for one in done]
 
+    def holders(self) -> list[Holder | None]:
+        """Who has something in hand."""
+        return list(self._held)
+
     def sequences(self) -> list[int]:
         """Everything in anybody's hands."""
         return list(self._held.values())

@@ -100,14 +100,20 @@ OPEN: Final = frozenset({State.CATCHING_UP, State.SERVING, State.PAUSED})
 class Entry:
     """An unconfirmed message of which more is known than its bytes. `settle` is the face's: who is to be told."""
 
-    __slots__ = ("delay_ms", "destination", "message", "settle", "size", "upload")
+    __slots__ = ("destination", "message", "settle", "size", "times", "upload")
 
     def __init__(
-        self, message: bytes, settle: Any, delay_ms: int, destination: bytes, upload: tuple[int, bytes] | None
+        self,
+        message: bytes,
+        settle: Any,
+        times: tuple[int, int],
+        destination: bytes,
+        upload: tuple[int, bytes] | None,
     ) -> None:
         self.message = message
         self.settle = settle
-        self.delay_ms = delay_ms
+        #: Its delivery delay and its time to live, in milliseconds.
+        self.times = times
         self.destination = destination
         self.upload = upload
         #: In bytes, with the body that goes ahead; asked for twice a message, so it is not worked out each time.
@@ -228,7 +234,7 @@ class Producing:
         self,
         message: bytes,
         settle: Any = None,
-        delay_ms: int = 0,
+        times: tuple[int, int] = (0, 0),
         target: bytes = b"",
         upload: tuple[int, bytes] | None = None,
         transaction: int = 0,
@@ -246,7 +252,7 @@ class Producing:
         entry: bytes | Entry = message
         size = all_of_it = len(message)
         if settle is not None or target or upload is not None:
-            entry = Entry(message, settle, delay_ms, target, upload)
+            entry = Entry(message, settle, times, target, upload)
             all_of_it = entry.size
         if self.keeps:
             self.unconfirmed[sequence] = entry

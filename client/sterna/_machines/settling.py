@@ -410,8 +410,8 @@ class SessionState:
                     self.note()
         return Acknowledged.NEXT
 
-    def release(self, consumer: Consuming, sequence: int, generation: int) -> pb.Release | None:
-        """The application gives a message back; None: it comes again by itself.
+    def release(self, consumer: Consuming, sequence: int, generation: int, delay_ms: int = 0) -> pb.Release | None:
+        """The application gives a message back, to wait so long; None: it comes again by itself.
 
         Raises:
             NotAllowedError: it was settled before.
@@ -424,11 +424,11 @@ class SessionState:
         elif not consumer.in_hand.forget(sequence):
             cause = f"a session in {self.mode.name} mode acknowledged the message already"
             raise errors.NotAllowedError(cause, remedy="use a session with an explicit mode, or async for")
-        return self.given_back(consumer.source, [sequence], seen=True)
+        return self.given_back(consumer.source, [sequence], seen=True, delay_ms=delay_ms)
 
-    def given_back(self, source: int, sequences: list[int], *, seen: bool) -> pb.Release:
+    def given_back(self, source: int, sequences: list[int], *, seen: bool, delay_ms: int = 0) -> pb.Release:
         """Releases messages: whether the application has `seen` them decides if that counts as a delivery."""
-        return pb.Release(sets=[ack_set(source, ranges_of(sequences), self.epoch)], seen=seen)
+        return pb.Release(sets=[ack_set(source, ranges_of(sequences), self.epoch)], seen=seen, delay_ms=delay_ms)
 
     def _taken_back(self, source: int, sequence: int) -> bool:
         """Whether the application had it still; it is settled with this."""

@@ -40,6 +40,7 @@ _OPTIONS: Final = frozenset(
         "time_to_live_ms",
         "delivery_delay_ms",
         "correlation_id",
+        "encoding",
         "reply_to",
         "type",
         "compress",
@@ -235,6 +236,7 @@ def _check_header(options: Mapping[str, Any]) -> None:
     if any(one is not None for one in given):
         mode, priority, time_to_live_ms, delivery_delay_ms = given
         encode_header(mode or 0, priority, time_to_live_ms or 0, delivery_delay_ms or 0)
-    links = options.get("correlation_id", ""), options.get("reply_to"), options.get("type", "")
-    if any(links):
-        encode_links(*links)
+    correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
+    type_, encoding = options.get("type", ""), options.get("encoding", "")
+    if correlation_id is not None or reply_to is not None or type_ or encoding:
+        encode_links(correlation_id, reply_to, type_, encoding)

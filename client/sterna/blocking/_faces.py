@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -43,9 +44,9 @@ class Message(messages.Message):
 
         return self._portal.run(waiting())
 
-    def release(self) -> None:
+    def release(self, *, delay_ms: int = 0) -> None:
         """Gives it back; see `sterna.Message.release`."""
-        self._portal.call(super().release)
+        self._portal.call(partial(super().release, delay_ms=delay_ms))
 
     def __enter__(self) -> Message:
         return self
@@ -168,6 +169,10 @@ class Consumer:
         except StopAsyncIteration:
             raise StopIteration from None
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Takes no more, and waits until what is in hand is done; see `sterna.Consumer.drain`."""
+        return self._portal.run(self._twin.drain(timeout))
+
     def close(self, *, failed: bool = False) -> None:
         """Ends the consumer; see `sterna.Consumer.close`."""
         self._portal.run(self._twin.close(failed=failed))
@@ -233,7 +238,7 @@ class Session:
         return Producer(self._portal.run(self._twin.producer(destination, **options)), self._portal)
 
     def consumer(self, destination: DestinationLike, *, listener: Listener | None = None, **options: Any) -> Consumer:
-        """See `sterna.Session.consumer`. The listener is called in another thread, one message at a time."""
+        """See `sterna.Session.consumer`. The listener is called in other threads, as many as its `concurrency` says."""
         made = self._twin.consumer(destination, listener=_listening(listener, self._portal), **options)
         return Consumer(self._portal.run(made), self._portal)
 

@@ -114,7 +114,7 @@ def _row(message: Message) -> dict[str, Any]:
     optional = {
         "deliveryTimeMs": message.delivery_time_ms if message.delivery_time_ms != message.timestamp_ms else None,
         "expirationMs": message.expiration_ms or None,
-        "correlationId": message.correlation_id or None,
+        "correlationId": message.correlation_id,
         "replyTo": spelled(message.reply_to) if message.reply_to else None,
         "type": message.type or None,
         "reason": message.reason or None,

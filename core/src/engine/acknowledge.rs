@@ -152,7 +152,7 @@ impl Engine {
                 .state
                 .in_flight_within(source, ranges, |holder| session_of(holder) == key);
             for sequence in held {
-                self.give_back(key, source, sequence, seen);
+                self.give_back_for(key, source, sequence, seen, frame.third);
             }
             self.mark_dirty(source);
         }

@@ -203,8 +203,13 @@ impl Engine {
     }
 
     pub(super) fn give_back(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool) {
+        self.give_back_for(session, source, sequence, seen, 0);
+    }
+
+    /// As [`Engine::give_back`]; what was seen waits so long.
+    pub(super) fn give_back_for(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool, delay_ms: u64) {
         if !self.owed.contains(session, source, sequence)
-            && self.state.release(source, sequence, seen) != Released::NotInFlight
+            && self.state.release_for(source, sequence, seen, delay_ms) != Released::NotInFlight
         {
             self.acknowledged(session, 1);
         }

@@ -199,7 +199,7 @@ impl From<WireError> for RangesError {
     }
 }
 
-/// An `Ack` or a `Release`: both carry sets of ranges and one more field.
+/// An `Ack` or a `Release`: both carry sets of ranges and numbers.
 #[derive(Debug, Default)]
 pub struct SetsFrame {
     /// The sets, in the order in which they came.
@@ -208,6 +208,8 @@ pub struct SetsFrame {
     pub ranges: Vec<(u64, u64)>,
     /// `Ack.transaction`, or `Release.seen` as 0 or 1.
     pub second: u64,
+    /// `Release.delay_ms`.
+    pub third: u64,
 }
 
 impl SetsFrame {
@@ -219,11 +221,13 @@ impl SetsFrame {
         self.sets.clear();
         self.ranges.clear();
         self.second = 0;
+        self.third = 0;
         let mut reader = Reader::new(body);
         while let Some(field) = reader.next_field()? {
             match field.number {
                 1 => self.set(field.bytes()?)?,
                 2 => self.second = field.varint()?,
+                3 => self.third = field.varint()?,
                 _ => {}
             }
         }

@@ -83,7 +83,7 @@ impl Fields for Selectable<'_> {
             // Milliseconds since 1970 fit a long for 292 million years.
             HeaderField::Timestamp if self.timestamp_ms > 0 => Some(Value::Long(self.timestamp_ms as i64)),
             HeaderField::Timestamp => None,
-            HeaderField::CorrelationId => present(self.view.correlation_id()),
+            HeaderField::CorrelationId => self.view.correlation_id().map(Value::Text),
             HeaderField::Type => present(self.view.message_type()),
             HeaderField::Destination => present(self.destination),
         }

@@ -50,7 +50,7 @@ fn header_properties_and_body_are_found_where_they_lie() {
         priority: Some(7),
         time_to_live_ms: 60_000,
         delivery_delay_ms: 5,
-        correlation_id: "request 9".to_owned(),
+        correlation_id: Some("request 9".to_owned()),
         reply_to: Some(Destination {
             kind: 1,
             name: "replies".to_owned(),
@@ -71,7 +71,10 @@ fn header_properties_and_body_are_found_where_they_lie() {
         (DeliveryMode::NonPersistent, 7)
     );
     assert_eq!((view.time_to_live_ms(), view.delivery_delay_ms()), (60_000, 5));
-    assert_eq!((view.correlation_id(), view.message_type()), ("request 9", "order"));
+    assert_eq!(
+        (view.correlation_id(), view.message_type()),
+        (Some("request 9"), "order")
+    );
     assert_eq!(
         Destination::decode(view.reply_to().unwrap()).unwrap(),
         message.reply_to.unwrap()
@@ -125,7 +128,7 @@ fn header_fields_out_of_range_are_refused_by_name() {
     assert_eq!(mode, ("delivery_mode", MessageError::DeliveryMode(3)));
     let (bytes, limit) = (CORRELATION_ID_BYTES_MAX + 1, CORRELATION_ID_BYTES_MAX);
     let correlation = refused(Message {
-        correlation_id: "x".repeat(bytes),
+        correlation_id: Some("x".repeat(bytes)),
         ..Message::default()
     });
     assert_eq!(
@@ -464,7 +467,7 @@ proptest! {
         let entries = vec![property("m", Kind::StringValue("text".to_owned())), property("n", Kind::DoubleValue(1.0))];
         let message = Message {
             priority: Some(5),
-            correlation_id: "c".to_owned(),
+            correlation_id: Some("c".to_owned()),
             properties: entries.clone(),
             body: Some(Body::Map(MapBody { entries })),
             ..Message::default()

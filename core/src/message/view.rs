@@ -40,7 +40,7 @@ pub struct MessageView<'a> {
     priority: u8,
     time_to_live_ms: u64,
     delivery_delay_ms: u64,
-    correlation_id: &'a str,
+    correlation_id: Option<&'a str>,
     message_type: &'a str,
     reply_to: Option<&'a [u8]>,
     // From the first property's tag on; empty without properties.
@@ -62,7 +62,7 @@ impl<'a> MessageView<'a> {
             priority: DEFAULT_PRIORITY,
             time_to_live_ms: 0,
             delivery_delay_ms: 0,
-            correlation_id: "",
+            correlation_id: None,
             message_type: "",
             reply_to: None,
             properties: &[],
@@ -87,7 +87,9 @@ impl<'a> MessageView<'a> {
                 tags::PRIORITY => view.priority = priority(field.varint()?)?,
                 tags::TIME_TO_LIVE_MS => view.time_to_live_ms = field.varint()?,
                 tags::DELIVERY_DELAY_MS => view.delivery_delay_ms = field.varint()?,
-                tags::CORRELATION_ID => view.correlation_id = correlation_id(text_of(&field, "correlation_id")?)?,
+                tags::CORRELATION_ID => {
+                    view.correlation_id = Some(correlation_id(text_of(&field, "correlation_id")?)?);
+                }
                 tags::REPLY_TO if view.reply_to.is_some() => return Err(MessageError::SeveralReplyTo),
                 tags::REPLY_TO => view.reply_to = Some(field.bytes()?),
                 tags::TYPE => view.message_type = text_of(&field, "type")?,
@@ -138,9 +140,9 @@ impl<'a> MessageView<'a> {
         self.delivery_delay_ms
     }
 
-    /// Empty when there is none.
+    /// What links a reply to its request. An empty one is one, too (EMS-MSG-A02).
     #[must_use]
-    pub fn correlation_id(&self) -> &'a str {
+    pub fn correlation_id(&self) -> Option<&'a str> {
         self.correlation_id
     }
 

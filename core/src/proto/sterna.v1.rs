@@ -21,9 +21,10 @@ pub struct Message {
     /// The earliest delivery, counted from its arrival at the broker (in a transaction too: not from the commit).
     #[prost(uint64, tag = "4")]
     pub delivery_delay_ms: u64,
-    /// Links a reply to its request. At most 4 KiB of UTF-8.
-    #[prost(string, tag = "5")]
-    pub correlation_id: ::prost::alloc::string::String,
+    /// Links a reply to its request. At most 4 KiB of UTF-8. Absent and empty are two things: in selectors, an absent one is
+    /// NULL.
+    #[prost(string, optional, tag = "5")]
+    pub correlation_id: ::core::option::Option<::prost::alloc::string::String>,
     /// Where replies are wanted.
     #[prost(message, optional, tag = "6")]
     pub reply_to: ::core::option::Option<Destination>,
@@ -1022,6 +1023,10 @@ pub struct Release {
     /// They count as delivered (the application saw them) or not.
     #[prost(bool, tag = "2")]
     pub seen: bool,
+    /// What was seen waits so long until it is delivered again, or as long as its queue's `redeliveryDelayMs`, whichever is
+    /// longer; others go ahead meanwhile. At most 8 hours, which longer ones are taken for.
+    #[prost(uint64, tag = "3")]
+    pub delay_ms: u64,
 }
 /// Ends a durable or shared durable subscription, with what it holds. Refused while it has a consumer (IN_USE).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

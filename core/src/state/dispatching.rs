@@ -340,6 +340,11 @@ impl State {
     /// Gives a delivery back to its source, in its place. `seen`: it counts as delivered, so it comes flagged next time,
     /// and may have been delivered often enough.
     pub fn release(&mut self, id: SourceId, sequence: u64, seen: bool) -> Released {
+        self.release_for(id, sequence, seen, 0)
+    }
+
+    /// As [`State::release`]; what was seen waits at least so long until it is delivered again.
+    pub fn release_for(&mut self, id: SourceId, sequence: u64, seen: bool, delay_ms: u64) -> Released {
         let Some(source) = self.tables.sources.get_mut(&id) else {
             return Released::NotInFlight;
         };
@@ -373,7 +378,7 @@ impl State {
             Reason::MaxRedelivery
         } else {
             if seen {
-                self.hold_back(id, &entry);
+                self.hold_back(id, &entry, delay_ms);
             }
             return Released::Returned;
         };

@@ -22,6 +22,9 @@ use super::volatile::is_volatile;
 
 const VERSION: u8 = 1;
 
+/// The longest wait that somebody may ask for who gives a message back; a queue's is not longer either (EMS-DEST-A32).
+const DELAY_MAX_MS: u64 = 8 * 60 * 60 * 1000;
+
 /// Messages of a source wait until a time by the wall clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReturnHead {
@@ -113,12 +116,13 @@ impl Gathered {
 }
 
 impl State {
-    /// A message that was delivered is in its place again: it waits there as long as its queue says.
-    pub(super) fn hold_back(&mut self, id: SourceId, entry: &Entry) {
+    /// A message that was delivered is in its place again: it waits there as long as its queue says, or whoever gave it
+    /// back, whichever is longer.
+    pub(super) fn hold_back(&mut self, id: SourceId, entry: &Entry, asked_ms: u64) {
         let Some(source) = self.tables.sources.get(&id) else {
             return;
         };
-        let delay_ms = self.tables.redelivery_delay_ms(source);
+        let delay_ms = self.tables.redelivery_delay_ms(source).max(asked_ms.min(DELAY_MAX_MS));
         if delay_ms == 0 {
             return;
         }

@@ -280,7 +280,7 @@ impl State {
                 // Without room for its record it stays where it is, and is put aside at its next return.
                 let _ = self.put_aside(source, priority, &entry, Reason::MaxRedelivery);
             } else if !entry.is(EXPIRED) {
-                self.hold_back(source, &entry);
+                self.hold_back(source, &entry, 0);
             }
         }
         Ok(())

@@ -211,37 +211,57 @@ impl State {
             // It came back, and there is another timer for that.
             return;
         }
-        let (waiting, _) = source.statistics.counted();
-        let Some(entry) = source
+        let Some(before) = source
             .queue
-            .get_mut(priority, sequence)
+            .get(priority, sequence)
+            .copied()
             // One whose life was over first is being taken out.
             .filter(|entry| entry.is(DELAYED) && !entry.is(EXPIRED))
         else {
             return;
         };
-        let before = *entry;
+        // What was in the queue before finds its place there again, whatever came meanwhile.
+        let is_full = !before.is(RETURNED | IN_FLIGHT) && self.has_no_room_at_due(id, &before);
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return;
+        };
+        let Some(entry) = source.queue.get_mut(priority, sequence) else {
+            return;
+        };
         entry.flags &= !(DELAYED | RETURNED);
         let entry = *entry;
         source.account_delayed(&before, false);
         source.returning.remove(&sequence);
-        // What was in the queue before finds its place there again, whatever came meanwhile.
-        let is_full = !before.is(RETURNED)
-            && source
-                .destination
-                .and_then(|id| self.tables.catalogue.destination(id))
-                .is_some_and(|queue| {
-                    queue.properties.overflow == OverflowPolicy::RejectIncoming
-                        && queue.properties.messages_max > 0
-                        && waiting >= queue.properties.messages_max
-                });
-        if is_full && !entry.is(IN_FLIGHT) && self.put_aside(id, priority, &entry, Reason::Discarded).is_ok() {
+        if is_full && self.put_aside(id, priority, &entry, Reason::Discarded).is_ok() {
             return;
         }
         if let Some(source) = self.tables.sources.get_mut(&id) {
             source.note_return(priority, sequence);
         }
         self.tables.mark_dirty(id);
+    }
+
+    /// Whether a queue refuses what is due in it now. One that discards what is oldest does so here, as for any message that
+    /// comes: what is handed out stays, and so does everything while the log has no room (EMS-DEST-A24).
+    fn has_no_room_at_due(&mut self, id: SourceId, entry: &Entry) -> bool {
+        let Some(source) = self.tables.sources.get(&id) else {
+            return false;
+        };
+        let Some(queue) = source.destination.and_then(|id| self.tables.catalogue.destination(id)) else {
+            return false;
+        };
+        let (by, waiting) = (queue.id, source.statistics.counted().0);
+        match queue.properties.overflow {
+            OverflowPolicy::Default => false,
+            OverflowPolicy::DiscardOld => {
+                let _ = self.make_room(id, by, entry.bytes.into());
+                false
+            }
+            OverflowPolicy::RejectIncoming => {
+                let messages_max = queue.properties.messages_max;
+                messages_max > 0 && waiting >= messages_max
+            }
+        }
     }
 
     /// Sources that may have something newly ready for their consumers, each once.

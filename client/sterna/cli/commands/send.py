@@ -64,7 +64,9 @@ def send(
     properties: Annotated[
         list[str] | None, typer.Option("--property", "-p", metavar="NAME[:TYPE]=VALUE", help="A property (repeatable).")
     ] = None,
-    correlation_id: Annotated[str, typer.Option("--correlation-id", metavar="ID", help="Links to a request.")] = "",
+    correlation_id: Annotated[
+        str | None, typer.Option("--correlation-id", metavar="ID", help="Links to a request.")
+    ] = None,
     type_: Annotated[str, typer.Option("--type", metavar="TAG", help="A tag, selectable as JMSType.")] = "",
     reply_to: Annotated[str, typer.Option("--reply-to", metavar="DESTINATION", help="Where replies are wanted.")] = "",
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=9, help="0 (lowest) to 9; else 4.")] = None,
@@ -88,7 +90,6 @@ def send(
     or terminated in between, it says how many are confirmed and from which line to go on, and ends with 3.
     """
     headers = {
-        "correlation_id": correlation_id,
         "type": type_,
         "reply_to": sdk_destination(reply_to) if reply_to else None,
         "priority": priority,
@@ -96,6 +97,8 @@ def send(
         "delivery_delay_ms": round(delay * 1_000),
     }
     given = {name: value for name, value in headers.items() if value not in (None, "", 0) or value == 0 == priority}
+    if correlation_id is not None:  # an empty one is one, too
+        given["correlation_id"] = correlation_id
     given["delivery_mode"] = messages.delivery_mode(mode)
     defaults = Outgoing(None, parse_properties(properties or []), given)
     sources = Sources(texts or [], files or [], lines, jsonl, body_type)

@@ -221,7 +221,11 @@ fn a_frame_of_very_many_ranges_costs_what_is_in_flight() {
             bench.handle(
                 1,
                 if releases {
-                    Sent::Release(proto::Release { sets, seen: true })
+                    Sent::Release(proto::Release {
+                        sets,
+                        seen: true,
+                        delay_ms: 0,
+                    })
                 } else {
                     Sent::Acknowledge(proto::Ack { sets, transaction: 0 })
                 },

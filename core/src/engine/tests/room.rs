@@ -145,7 +145,14 @@ fn what_was_sent_without_acknowledgements_does_not_come_again_although_its_end_f
         ranges: vec![proto::SequenceRange { first: 1, last: 1 }],
         epoch: 0,
     }];
-    bench.handle(1, Sent::Release(proto::Release { sets, seen: false }));
+    bench.handle(
+        1,
+        Sent::Release(proto::Release {
+            sets,
+            seen: false,
+            delay_ms: 0,
+        }),
+    );
     let close = proto::CloseConsumer {
         consumer: 1,
         seen: Vec::new(),

@@ -281,6 +281,7 @@ impl Session {
             client_frame::Frame::Release(proto::Release {
                 sets: ack_sets(&taken, 0),
                 seen,
+                delay_ms: 0,
             }),
             None,
         )]

@@ -70,6 +70,52 @@ fn what_was_seen_and_came_back_waits_and_then_comes_first_again() {
     assert_eq!(bench.take_all(queue.source()), ["b"]);
 }
 
+/// Takes the next message and gives it back, to wait so long.
+fn put_off(bench: &mut Bench, source: SourceId, delay_ms: u64) -> Released {
+    let (_, sequence, _) = bench.take(source).unwrap();
+    bench.state().release_for(source, sequence, true, delay_ms)
+}
+
+// covers: EMS-DEST-A32
+#[test]
+fn whoever_gives_a_message_back_may_have_it_wait_longer_than_its_queue_says_and_not_shorter() {
+    for (own_ms, asked_ms, waits_ms) in [
+        (0, 700, 700),
+        (DELAY_MS, 7, DELAY_MS),
+        (DELAY_MS, 2 * DELAY_MS, 2 * DELAY_MS),
+        (0, u64::MAX, 8 * 3_600_000),
+    ] {
+        let properties = Properties {
+            redelivery_delay_ms: own_ms,
+            ..Properties::default()
+        };
+        let (mut bench, queue) = bench_with(properties, &["a", "b"]);
+        assert_eq!(put_off(&mut bench, queue.source(), asked_ms), Released::Returned);
+        bench.settle();
+        bench.restart();
+        bench.advance(waits_ms - 1);
+        assert_eq!(bench.texts(queue.source()), ["b"], "{own_ms} {asked_ms}");
+        bench.advance(1);
+        assert_eq!(bench.texts(queue.source()), ["a", "b"], "{own_ms} {asked_ms}");
+    }
+}
+
+#[test]
+fn a_subscriber_may_put_a_message_off_as_well() {
+    let mut bench = Bench::new();
+    let topic = bench.topic("news", Properties::default());
+    let durable = bench.subscribe("d", "news", |_| {});
+    bench.send(topic, &Message::text("a"));
+    bench.send(topic, &Message::text("b"));
+    bench.settle();
+    assert_eq!(put_off(&mut bench, durable, 700), Released::Returned);
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.texts(durable), ["b"]);
+    bench.advance(700);
+    assert_eq!(bench.texts(durable), ["a", "b"]);
+}
+
 #[test]
 fn what_nobody_saw_comes_again_at_once() {
     let (mut bench, queue) = bench_with(delaying(|_| {}), &["a"]);

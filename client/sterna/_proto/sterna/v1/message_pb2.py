@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17sterna/v1/message.proto\x12\tsterna.v1\"E\n\x0b\x44\x65stination\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.sterna.v1.DestinationKind\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xa7\x04\n\x07Message\x12.\n\rdelivery_mode\x18\x01 \x01(\x0e\x32\x17.sterna.v1.DeliveryMode\x12\x15\n\x08priority\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0ftime_to_live_ms\x18\x03 \x01(\x04\x12\x19\n\x11\x64\x65livery_delay_ms\x18\x04 \x01(\x04\x12\x16\n\x0e\x63orrelation_id\x18\x05 \x01(\t\x12(\n\x08reply_to\x18\x06 \x01(\x0b\x32\x16.sterna.v1.Destination\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\'\n\nproperties\x18\x08 \x03(\x0b\x32\x13.sterna.v1.Property\x12\x0e\n\x04text\x18\t \x01(\tH\x00\x12\x0f\n\x05\x62ytes\x18\n \x01(\x0cH\x00\x12!\n\x03map\x18\x0b \x01(\x0b\x32\x12.sterna.v1.MapBodyH\x00\x12\'\n\x06stream\x18\x0c \x01(\x0b\x32\x15.sterna.v1.StreamBodyH\x00\x12\'\n\x06object\x18\r \x01(\x0b\x32\x15.sterna.v1.ObjectBodyH\x00\x12+\n\x08uploaded\x18\x0e \x01(\x0b\x32\x17.sterna.v1.UploadedBodyH\x00\x12)\n\x07\x66oreign\x18\x0f \x01(\x0b\x32\x16.sterna.v1.ForeignBodyH\x00\x12\x10\n\x08\x65ncoding\x18\x10 \x01(\t\x12\x13\n\x0b\x63ompression\x18\x11 \x01(\tB\x06\n\x04\x62odyB\x0b\n\t_priority\"\x99\x03\n\x05Value\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x14\n\nbyte_value\x18\x02 \x01(\x11H\x00\x12\x15\n\x0bshort_value\x18\x03 \x01(\x11H\x00\x12\x13\n\tint_value\x18\x04 \x01(\x11H\x00\x12\x14\n\nlong_value\x18\x05 \x01(\x12H\x00\x12\x15\n\x0b\x66loat_value\x18\x06 \x01(\x02H\x00\x12\x16\n\x0c\x64ouble_value\x18\x07 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x08 \x01(\tH\x00\x12\x14\n\nchar_value\x18\t \x01(\rH\x00\x12\x15\n\x0b\x62ytes_value\x18\n \x01(\x0cH\x00\x12%\n\nnull_value\x18\x0b \x01(\x0e\x32\x0f.sterna.v1.NullH\x00\x12\'\n\tmap_value\x18\x0c \x01(\x0b\x32\x12.sterna.v1.MapBodyH\x00\x12-\n\x0cstream_value\x18\r \x01(\x0b\x32\x15.sterna.v1.StreamBodyH\x00\x12\'\n\x0b\x61rray_value\x18\x0e \x01(\x0b\x32\x10.sterna.v1.ArrayH\x00\x42\x06\n\x04kind\"9\n\x08Property\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.sterna.v1.Value\"(\n\x05\x41rray\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.sterna.v1.Value\"/\n\x07MapBody\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.sterna.v1.Property\"-\n\nStreamBody\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.sterna.v1.Value\"0\n\nObjectBody\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\"\x86\x01\n\x0cUploadedBody\x12\x11\n\tupload_id\x18\x01 \x01(\x06\x12&\n\x02\x61s\x18\x02 \x01(\x0e\x32\x1a.sterna.v1.UploadedBody.As\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\"%\n\x02\x41s\x12\t\n\x05\x42YTES\x10\x00\x12\x08\n\x04TEXT\x10\x01\x12\n\n\x06OBJECT\x10\x02\"-\n\x0b\x46oreignBody\x12\x10\n\x08protocol\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*@\n\x0c\x44\x65liveryMode\x12\x0e\n\nPERSISTENT\x10\x00\x12\x12\n\x0eNON_PERSISTENT\x10\x01\x12\x0c\n\x08RELIABLE\x10\x02*I\n\x0f\x44\x65stinationKind\x12 \n\x1c\x44\x45STINATION_KIND_UNSPECIFIED\x10\x00\x12\t\n\x05QUEUE\x10\x01\x12\t\n\x05TOPIC\x10\x02*\x10\n\x04Null\x12\x08\n\x04NULL\x10\x00\x42\x38\n\x11\x64\x65v.sterna.api.v1P\x01Z!sterna.dev/api/sterna/v1;sternav1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17sterna/v1/message.proto\x12\tsterna.v1\"E\n\x0b\x44\x65stination\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.sterna.v1.DestinationKind\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xbf\x04\n\x07Message\x12.\n\rdelivery_mode\x18\x01 \x01(\x0e\x32\x17.sterna.v1.DeliveryMode\x12\x15\n\x08priority\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0ftime_to_live_ms\x18\x03 \x01(\x04\x12\x19\n\x11\x64\x65livery_delay_ms\x18\x04 \x01(\x04\x12\x1b\n\x0e\x63orrelation_id\x18\x05 \x01(\tH\x02\x88\x01\x01\x12(\n\x08reply_to\x18\x06 \x01(\x0b\x32\x16.sterna.v1.Destination\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\'\n\nproperties\x18\x08 \x03(\x0b\x32\x13.sterna.v1.Property\x12\x0e\n\x04text\x18\t \x01(\tH\x00\x12\x0f\n\x05\x62ytes\x18\n \x01(\x0cH\x00\x12!\n\x03map\x18\x0b \x01(\x0b\x32\x12.sterna.v1.MapBodyH\x00\x12\'\n\x06stream\x18\x0c \x01(\x0b\x32\x15.sterna.v1.StreamBodyH\x00\x12\'\n\x06object\x18\r \x01(\x0b\x32\x15.sterna.v1.ObjectBodyH\x00\x12+\n\x08uploaded\x18\x0e \x01(\x0b\x32\x17.sterna.v1.UploadedBodyH\x00\x12)\n\x07\x66oreign\x18\x0f \x01(\x0b\x32\x16.sterna.v1.ForeignBodyH\x00\x12\x10\n\x08\x65ncoding\x18\x10 \x01(\t\x12\x13\n\x0b\x63ompression\x18\x11 \x01(\tB\x06\n\x04\x62odyB\x0b\n\t_priorityB\x11\n\x0f_correlation_id\"\x99\x03\n\x05Value\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x14\n\nbyte_value\x18\x02 \x01(\x11H\x00\x12\x15\n\x0bshort_value\x18\x03 \x01(\x11H\x00\x12\x13\n\tint_value\x18\x04 \x01(\x11H\x00\x12\x14\n\nlong_value\x18\x05 \x01(\x12H\x00\x12\x15\n\x0b\x66loat_value\x18\x06 \x01(\x02H\x00\x12\x16\n\x0c\x64ouble_value\x18\x07 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x08 \x01(\tH\x00\x12\x14\n\nchar_value\x18\t \x01(\rH\x00\x12\x15\n\x0b\x62ytes_value\x18\n \x01(\x0cH\x00\x12%\n\nnull_value\x18\x0b \x01(\x0e\x32\x0f.sterna.v1.NullH\x00\x12\'\n\tmap_value\x18\x0c \x01(\x0b\x32\x12.sterna.v1.MapBodyH\x00\x12-\n\x0cstream_value\x18\r \x01(\x0b\x32\x15.sterna.v1.StreamBodyH\x00\x12\'\n\x0b\x61rray_value\x18\x0e \x01(\x0b\x32\x10.sterna.v1.ArrayH\x00\x42\x06\n\x04kind\"9\n\x08Property\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.sterna.v1.Value\"(\n\x05\x41rray\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.sterna.v1.Value\"/\n\x07MapBody\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.sterna.v1.Property\"-\n\nStreamBody\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.sterna.v1.Value\"0\n\nObjectBody\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\"\x86\x01\n\x0cUploadedBody\x12\x11\n\tupload_id\x18\x01 \x01(\x06\x12&\n\x02\x61s\x18\x02 \x01(\x0e\x32\x1a.sterna.v1.UploadedBody.As\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\"%\n\x02\x41s\x12\t\n\x05\x42YTES\x10\x00\x12\x08\n\x04TEXT\x10\x01\x12\n\n\x06OBJECT\x10\x02\"-\n\x0b\x46oreignBody\x12\x10\n\x08protocol\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*@\n\x0c\x44\x65liveryMode\x12\x0e\n\nPERSISTENT\x10\x00\x12\x12\n\x0eNON_PERSISTENT\x10\x01\x12\x0c\n\x08RELIABLE\x10\x02*I\n\x0f\x44\x65stinationKind\x12 \n\x1c\x44\x45STINATION_KIND_UNSPECIFIED\x10\x00\x12\t\n\x05QUEUE\x10\x01\x12\t\n\x05TOPIC\x10\x02*\x10\n\x04Null\x12\x08\n\x04NULL\x10\x00\x42\x38\n\x11\x64\x65v.sterna.api.v1P\x01Z!sterna.dev/api/sterna/v1;sternav1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,32 +22,32 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sterna._proto.sterna.v1.mes
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021dev.sterna.api.v1P\001Z!sterna.dev/api/sterna/v1;sternav1'
-  _globals['_DELIVERYMODE']._serialized_start=1506
-  _globals['_DELIVERYMODE']._serialized_end=1570
-  _globals['_DESTINATIONKIND']._serialized_start=1572
-  _globals['_DESTINATIONKIND']._serialized_end=1645
-  _globals['_NULL']._serialized_start=1647
-  _globals['_NULL']._serialized_end=1663
+  _globals['_DELIVERYMODE']._serialized_start=1530
+  _globals['_DELIVERYMODE']._serialized_end=1594
+  _globals['_DESTINATIONKIND']._serialized_start=1596
+  _globals['_DESTINATIONKIND']._serialized_end=1669
+  _globals['_NULL']._serialized_start=1671
+  _globals['_NULL']._serialized_end=1687
   _globals['_DESTINATION']._serialized_start=38
   _globals['_DESTINATION']._serialized_end=107
   _globals['_MESSAGE']._serialized_start=110
-  _globals['_MESSAGE']._serialized_end=661
-  _globals['_VALUE']._serialized_start=664
-  _globals['_VALUE']._serialized_end=1073
-  _globals['_PROPERTY']._serialized_start=1075
-  _globals['_PROPERTY']._serialized_end=1132
-  _globals['_ARRAY']._serialized_start=1134
-  _globals['_ARRAY']._serialized_end=1174
-  _globals['_MAPBODY']._serialized_start=1176
-  _globals['_MAPBODY']._serialized_end=1223
-  _globals['_STREAMBODY']._serialized_start=1225
-  _globals['_STREAMBODY']._serialized_end=1270
-  _globals['_OBJECTBODY']._serialized_start=1272
-  _globals['_OBJECTBODY']._serialized_end=1320
-  _globals['_UPLOADEDBODY']._serialized_start=1323
-  _globals['_UPLOADEDBODY']._serialized_end=1457
-  _globals['_UPLOADEDBODY_AS']._serialized_start=1420
-  _globals['_UPLOADEDBODY_AS']._serialized_end=1457
-  _globals['_FOREIGNBODY']._serialized_start=1459
-  _globals['_FOREIGNBODY']._serialized_end=1504
+  _globals['_MESSAGE']._serialized_end=685
+  _globals['_VALUE']._serialized_start=688
+  _globals['_VALUE']._serialized_end=1097
+  _globals['_PROPERTY']._serialized_start=1099
+  _globals['_PROPERTY']._serialized_end=1156
+  _globals['_ARRAY']._serialized_start=1158
+  _globals['_ARRAY']._serialized_end=1198
+  _globals['_MAPBODY']._serialized_start=1200
+  _globals['_MAPBODY']._serialized_end=1247
+  _globals['_STREAMBODY']._serialized_start=1249
+  _globals['_STREAMBODY']._serialized_end=1294
+  _globals['_OBJECTBODY']._serialized_start=1296
+  _globals['_OBJECTBODY']._serialized_end=1344
+  _globals['_UPLOADEDBODY']._serialized_start=1347
+  _globals['_UPLOADEDBODY']._serialized_end=1481
+  _globals['_UPLOADEDBODY_AS']._serialized_start=1444
+  _globals['_UPLOADEDBODY_AS']._serialized_end=1481
+  _globals['_FOREIGNBODY']._serialized_start=1483
+  _globals['_FOREIGNBODY']._serialized_end=1528
 # @@protoc_insertion_point(module_scope)

@@ -676,12 +676,14 @@ class AckSet(_message.Message):
     def __init__(self, source: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("sets", "seen")
+    __slots__ = ("sets", "seen", "delay_ms")
     SETS_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     sets: _containers.RepeatedCompositeFieldContainer[AckSet]
     seen: bool
-    def __init__(self, sets: _Optional[_Iterable[_Union[AckSet, _Mapping]]] = ..., seen: bool = ...) -> None: ...
+    delay_ms: int
+    def __init__(self, sets: _Optional[_Iterable[_Union[AckSet, _Mapping]]] = ..., seen: bool = ..., delay_ms: _Optional[int] = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("name",)
