@@ -6,6 +6,8 @@ import re
 
 import pytest
 from ruamel.yaml import YAML
+from sterna.cli.application import EXIT_CODES
+from sterna.cli.exits import Exit
 from sterna.cli.output import Column, Format, Printer, at
 
 ROWS = [
@@ -145,3 +147,8 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_no_digit(monkeypatch: pytes
     assert name.endswith("…")
     assert count == "1,234,567,890"
     assert len(line.rstrip()) <= 24
+
+
+def test_help_lists_every_exit_code() -> None:
+    listed = {int(number) for number in re.findall(r"\d+", EXIT_CODES)}
+    assert listed == {*(int(code) for code in Exit), 130, 143}
