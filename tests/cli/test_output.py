@@ -149,6 +149,31 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_no_digit(monkeypatch: pytes
     assert len(line.rstrip()) <= 24
 
 
+def test_a_narrow_terminal_cuts_names_and_no_word_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = (
+        Column("KIND", "kind", is_word=True),
+        Column("NAME", "name"),
+        Column("CHANGE", "change", is_word=True),
+        Column("FIELDS", "fields"),
+    )
+    terminal = Terminal()
+    printer = Printer(Format.TABLE, columns, output=terminal)
+    printer.add(
+        {
+            "kind": "DurableSubscription",
+            "name": "n" * 99,
+            "change": "configured (dry run)",
+            "fields": "spec.topic: a -> b",
+        }
+    )
+    printer.close()
+    _, line = terminal.lines
+    assert line.startswith("DurableSubscription  nnnn")
+    assert "…  configured (dry run)  spec" in line
+    assert len(line.rstrip()) <= 60
+
+
 def test_help_lists_every_exit_code() -> None:
     listed = {int(number) for number in re.findall(r"\d+", EXIT_CODES)}
     assert listed == {*(int(code) for code in Exit), 130, 143}
