@@ -6,10 +6,12 @@ server is away is no such reason: a new process would not find them either. `/re
 is ready, too.
 """
 
+import logging
 import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import generate_latest
 
 from sterna_operator.clusters import Clusters
@@ -18,6 +20,17 @@ from sterna_operator.watching import WatchClock
 from sterna_operator.work_queue import WorkQueue
 
 _STUCK_AFTER_S = 120.0
+
+
+def _server_log() -> logging.Logger:
+    """Of the HTTP server; without what is no request: anybody can send that, and each would be a traceback."""
+    log = logging.getLogger("sterna.operator.http")
+    log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 class Liveness:
@@ -68,7 +81,7 @@ async def serve(
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=_server_log())
     await runner.setup()
     host, _, port = listen.rpartition(":")
     site = web.TCPSite(runner, host.strip("[]") or None, int(port))

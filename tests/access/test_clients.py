@@ -170,6 +170,34 @@ async def test_files_that_cannot_be_used_are_named(node: Node, pki: dict[str, Pa
     assert "s3cret" not in str(garbage)
 
 
+async def test_pem_that_grpc_cannot_use_is_named_and_grpc_says_nothing_of_it(
+    node: Node, pki: dict[str, Path], tmp_path: Path, authority: Authority, capfd: pytest.CaptureFixture[str]
+) -> None:
+    running = await node(**pki, client_ca=authority.write(tmp_path / "ca.pem"))
+    certificate, key = authority.issue(tmp_path / "alice", "alice")
+    _, of_another = authority.issue(tmp_path / "bob", "bob")
+    damaged = tmp_path / "damaged.pem"
+    await asyncio.to_thread(damaged.write_text, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"ca": key}, f"ca {key} holds no certificate that can be read"),
+        ({"ca": damaged}, f"ca {damaged} holds no certificate that can be read"),
+        ({"ca": key.read_text()}, "ca holds no certificate that can be read"),
+        ({"certificate": damaged, "key": key}, f"certificate {damaged} holds no certificate that can be read"),
+        ({"certificate": certificate, "key": damaged}, f"key {damaged} holds no private key that can be read"),
+        ({"certificate": certificate, "key": of_another}, f"key {of_another} does not belong to the certificate"),
+    )
+    for fields, said in cases:
+        error = await refused(url_of(running), tls=sterna.Tls(**{"ca": authority.pem, **fields}))
+        assert isinstance(error, errors.TlsError), fields
+        assert said in str(error)
+        assert "start a broker" not in error.remedy
+    # What surrounds a certificate is nobody's business: bundles have names and dates there, in any letters.
+    adorned = "# Übersicht\n".encode() + authority.pem + b"and more\n"
+    async with sterna.connect(url_of(running), tls=sterna.Tls(ca=adorned, certificate=certificate, key=key)):
+        pass
+    assert "ssl_" not in capfd.readouterr().err
+
+
 async def test_certificates_may_be_texts_as_the_environment_has_them(
     node: Node, pki: dict[str, Path], tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,22 @@ async def test_a_serving_broker_is_live_and_ready(node: Any) -> None:
                 assert response.status == 405
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x24\x04", b"\x16\x03\x01nonsense\r\n\r\n", b"GET / HTTP/9\r\n\r\n"],
+)
+async def test_what_is_no_request_is_refused_and_no_log_is_filled_with_it(
+    node: Any, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await node()
+    reader, writer = await asyncio.open_connection(running.monitor.host, running.monitor.port)
+    writer.write(sent)
+    assert b" 400 " in await reader.readline()
+    writer.close()
+    assert await get(running, "/livez") == (200, {"live": True, "state": "serving"})
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
 async def test_the_monitor_listens_on_every_address_of_its_name(node: Any) -> None:
     running = await node(monitor="localhost:0")
     loop = asyncio.get_running_loop()

@@ -138,7 +138,9 @@ def test_a_shared_durable_is_got_and_deleted_without_its_slash(cli: Cli) -> None
     assert "'bare'" in cli("get", "durable", "bare").err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 128 + signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 128 + signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
 def test_one_signal_ends_a_question(broker: Broker, number: signal.Signals, code: int) -> None:
     ours, theirs = pty.openpty()
     asked = [sys.executable, "-m", "sterna", "purge", "queue", "orders", "-s", broker.url]

@@ -6,6 +6,8 @@ import re
 
 import pytest
 from ruamel.yaml import YAML
+from sterna.cli.application import EXIT_CODES
+from sterna.cli.exits import Exit
 from sterna.cli.output import Column, Format, Printer, at
 
 ROWS = [
@@ -145,3 +147,33 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_no_digit(monkeypatch: pytes
     assert name.endswith("…")
     assert count == "1,234,567,890"
     assert len(line.rstrip()) <= 24
+
+
+def test_a_narrow_terminal_cuts_names_and_no_word_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = (
+        Column("KIND", "kind", is_word=True),
+        Column("NAME", "name"),
+        Column("CHANGE", "change", is_word=True),
+        Column("FIELDS", "fields"),
+    )
+    terminal = Terminal()
+    printer = Printer(Format.TABLE, columns, output=terminal)
+    printer.add(
+        {
+            "kind": "DurableSubscription",
+            "name": "n" * 99,
+            "change": "configured (dry run)",
+            "fields": "spec.topic: a -> b",
+        }
+    )
+    printer.close()
+    _, line = terminal.lines
+    assert line.startswith("DurableSubscription  nnnn")
+    assert "…  configured (dry run)  spec" in line
+    assert len(line.rstrip()) <= 60
+
+
+def test_help_lists_every_exit_code() -> None:
+    listed = {int(number) for number in re.findall(r"\d+", EXIT_CODES)}
+    assert listed == {*(int(code) for code in Exit), 130, 143}

@@ -1,10 +1,12 @@
 """One broker for all tests of a process, and names that no other test uses.
 
-To run the suite against another implementation, give the fixture `provider` another `provider.Provider`.
+To run the suite against another implementation, give the fixtures `provider`, `checking` and `own_provider` another
+`provider.Provider`; nothing else here knows ours, which tests/unit/test_conformance_driver.py sees to.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 
@@ -55,6 +57,22 @@ async def checking(broker_with_users: RunningBroker) -> AsyncIterator[Provider]:
     provider = SternaProvider(broker_with_users, "admin", USERS["admin"])
     yield provider
     await provider.end()
+
+
+@pytest.fixture(scope="session")
+def broker_of_the_oracle(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One more, which only the oracle's tests kill."""
+    with RunningBroker(tmp_path_factory.mktemp("oracle"), MANIFESTS) as running:
+        yield running
+
+
+@pytest.fixture
+def own_provider(broker_of_the_oracle: RunningBroker) -> Iterator[tuple[asyncio.Runner, Provider]]:
+    """As `provider`, for tests that run their own loop: hypothesis calls no coroutines."""
+    with asyncio.Runner() as runner:
+        provider = SternaProvider(broker_of_the_oracle)
+        yield runner, provider
+        runner.run(provider.end())
 
 
 @pytest.fixture

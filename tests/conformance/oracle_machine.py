@@ -21,8 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.conformance.oracle import Oracle, Session
 from tests.conformance.oracle_backlog import SELECTORS, Backlog, Consumer, Draft, Properties, Seen
 from tests.conformance.oracle_driver import Client, Driver
-from tests.conformance.provider import Queue, Topic
-from tests.conformance.sterna_provider import SternaProvider
+from tests.conformance.provider import Provider, Queue, Topic
 from tests.support.seeds import is_complete, seed
 from tests.waiting import eventually
 
@@ -82,7 +81,7 @@ _words = itertools.count(1)
 class EmsMachine(RuleBasedStateMachine):
     """Does the same to a real broker and to the oracle."""
 
-    provider: ClassVar[SternaProvider]
+    provider: ClassVar[Provider]
     runner: ClassVar[asyncio.Runner]
     driver_class: ClassVar[type[Driver]] = Driver
     oracle_class: ClassVar[type[Oracle]] = Oracle

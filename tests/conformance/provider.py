@@ -285,6 +285,9 @@ class Provider(Protocol):
     async def restart(self, *, crash: bool = False) -> None:
         """Stops the server, or kills it, and starts it again over what it had stored. Clients are gone by then."""
 
+    async def end(self) -> None:
+        """Closes all that a test has opened."""
+
     def refusal_of(self, error: BaseException) -> Refusal | None: ...
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,33 +12,21 @@ from tests.conformance.oracle import Oracle, Session
 from tests.conformance.oracle_backlog import Draft, Properties, Seen
 from tests.conformance.oracle_driver import Client, Driver
 from tests.conformance.oracle_machine import EXAMPLES, STEPS, EmsMachine, run
-from tests.conformance.provider import Message
-from tests.conformance.sterna_provider import MANIFESTS, SternaProvider
-from tests.running import RunningBroker
+from tests.conformance.provider import Message, Provider
 from tests.support.seeds import is_complete, seed
 
 LIE_EXAMPLES = 60
 
 
-@pytest.fixture(scope="module")
-def own_broker(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker that these tests may kill."""
-    with RunningBroker(tmp_path_factory.mktemp("oracle"), MANIFESTS) as running:
-        yield running
-
-
 @pytest.fixture
-def machine(own_broker: RunningBroker) -> Iterator[type[EmsMachine]]:
-    """A machine over that broker."""
-    with asyncio.Runner() as runner:
-        provider = SternaProvider(own_broker)
+def machine(own_provider: tuple[asyncio.Runner, Provider]) -> type[EmsMachine]:
+    """A machine over what these tests may kill."""
 
-        class Machine(EmsMachine):
-            pass
+    class Machine(EmsMachine):
+        pass
 
-        Machine.provider, Machine.runner = provider, runner
-        yield Machine
-        runner.run(provider.end())
+    Machine.runner, Machine.provider = own_provider
+    return Machine
 
 
 @pytest.mark.timeout(max(120, 10 * EXAMPLES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sterna import Byte, Char, Double, Float, Int, Long, MapBody, Short, StreamBody
+from sterna import Array, Byte, Char, Double, Float, Int, Long, MapBody, Object, Short, StreamBody
 
 from tests.conformance.provider import MESSAGE_EXTENSION, Provider, Queue, Refusal, Session, refused
 
@@ -135,10 +135,10 @@ async def test_a_property_holds_no_bytes_and_nothing_nested(provider: Provider, 
     ("width", "beyond"),
     [(Byte, 128), (Byte, -129), (Short, 32768), (Int, 2**31), (Long, 2**63), (Char, "ab"), (Char, "")],
 )
-def test_a_value_that_does_not_fit_its_type_is_refused_where_it_is_made(width: Any, beyond: Any) -> None:
-    from sterna.errors import InvalidMessageError
-
-    with pytest.raises(InvalidMessageError):
+async def test_a_value_that_does_not_fit_its_type_is_refused_where_it_is_made(
+    provider: Provider, width: Any, beyond: Any
+) -> None:
+    with refused(provider, Refusal.INVALID_MESSAGE):
         width(beyond)
 
 
@@ -162,8 +162,6 @@ async def test_the_delivery_count_is_the_providers_whatever_the_sender_writes(se
 
 @pytest.mark.covers("EMS-MSG-A12", "EMS-MSG-D01")
 async def test_each_kind_of_body_arrives_as_it_was_written(session: Session, queue: Queue) -> None:
-    from sterna import Object
-
     consumer = await session.consumer(queue)
     for body in (
         None,
@@ -197,8 +195,6 @@ async def test_a_stream_is_read_strictly_in_order_and_ends(provider: Provider, s
 
 @pytest.mark.covers("EMS-MSG-A13")
 async def test_maps_and_streams_nest_and_hold_arrays_and_are_tagged_then(session: Session, queue: Queue) -> None:
-    from sterna import Array
-
     consumer = await session.consumer(queue)
     nested = [
         {"map": {"map": {"deep": 1}}},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import RunningBroker
+from tests.running import ANYTHING, RunningBroker
 
 pytestmark = pytest.mark.usefixtures("tier_broker")
 
@@ -25,8 +25,14 @@ def sh(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def blocks(document: str) -> list[str]:
-    """The indented blocks of a document, without their indentation."""
-    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", (ROOT / document).read_text(), re.MULTILINE)
+    """The indented blocks of a document, without their indentation; drawings and programs are none."""
+    return blocks_of((ROOT / document).read_text())
+
+
+def blocks_of(text: str) -> list[str]:
+    """The same of what a document says."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
     return ["\n".join(line[4:] for line in one.strip("\n").splitlines()) for one in found]
 
 
@@ -59,3 +65,26 @@ def test_the_quick_start_works_as_typed(tmp_path: Path) -> None:
         applied = sh(environment + applying, tmp_path)
         assert applied.returncode == 0, applied.stderr
         assert "unchanged" in applied.stdout
+
+
+def how_tos() -> dict[str, str]:
+    """The sections of that page, by their titles."""
+    _, *sections = re.split(r"^## ", (ROOT / "docs/how-to.md").read_text(), flags=re.MULTILINE)
+    return dict(section.split("\n", 1) for section in sections)
+
+
+@pytest.mark.parametrize("title", how_tos())
+def test_a_how_to_works_as_typed(title: str, tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "broker", ANYTHING) as broker:
+        for typed in blocks_of(how_tos()[title]):
+            ended = sh(f"export STERNA_URL=sterna://{broker.address}\n{typed}", tmp_path)
+            assert ended.returncode == 0, ended.stderr
+            for shown in re.findall(r"^#> (.*)$", typed, re.MULTILINE):
+                assert shown in ended.stdout
+
+
+def test_every_how_to_has_a_drawing() -> None:
+    assert len(how_tos()) >= 10
+    assert [
+        title for title, text in how_tos().items() if not re.search(r"^```(mermaid|text)$", text, re.MULTILINE)
+    ] == []

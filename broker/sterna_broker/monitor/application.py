@@ -8,6 +8,7 @@ header or a client certificate.
 
 import asyncio
 import errno
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sterna_broker.access.gate import Gate
@@ -33,6 +35,17 @@ _BACKLOG = 128
 _PORTS_TRIED = 5
 # The name has an address of a kind that this machine does not use.
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+def _server_log() -> logging.Logger:
+    """Of the HTTP server; without what is no request: anybody can send that, and each would be a traceback."""
+    log = logging.getLogger("sterna.monitor.http")
+    log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 class Monitor:
@@ -59,7 +72,7 @@ class Monitor:
         application.router.add_get("/livez", self._livez)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._show_metrics)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(application, access_log=None, logger=_server_log(), handle_signals=False)
 
     async def start(self, address: Address) -> Address:
         """Begins to listen; the address with the port that it got.

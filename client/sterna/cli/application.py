@@ -36,7 +36,8 @@ from sterna.errors import SternaError
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 error, 2 usage, 3 partly done, 4 not found, 5 denied, 6 unreachable, "
-    "7 not as described (diff). "
+    "7 not as described (diff, snapshot prune), 8 a fault found (snapshot verify), "
+    "130 and 143 ended by Ctrl-C and SIGTERM. "
     "Only data goes to stdout; everything else to stderr. `sterna explain CODE` says what to do about an error."
 )
 

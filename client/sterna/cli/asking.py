@@ -7,7 +7,7 @@ from types import FrameType
 
 import typer
 
-from sterna.cli.exits import usage
+from sterna.cli.exits import complain, usage
 from sterna.cli.running import Terminated
 
 
@@ -21,7 +21,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise usage(f"{question} Nobody is there to answer", "say it with --yes")
     if threading.current_thread() is not threading.main_thread():
-        typer.confirm(question, abort=True, err=True)
+        _ask(question)
         return
     # A running event loop takes the first Ctrl-C for the task that it runs, which is held up by the question: it would
     # be heard of only when the question is answered. SIGTERM has its way through the same loop.
@@ -29,10 +29,23 @@ def confirm(question: str, *, yes: bool) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        typer.confirm(question, abort=True, err=True)
+        _ask(question)
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+def _ask(question: str) -> None:
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort as ending:
+        # Ctrl-C and the end of the input look the same here; only the first is an interruption, and ends as one.
+        if isinstance(ending.__context__, KeyboardInterrupt):
+            complain("")
+            raise KeyboardInterrupt from None
+        raise
+    if not agreed:
+        raise typer.Abort
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -41,7 +41,7 @@ class Column:
 
     `width` is for tables that are printed while rows still come, and cannot wait for the widest; the last column has
     what is left. A terminal that is too narrow does without the columns of the highest `rank` first; those of rank 0
-    stay.
+    stay. `is_word`: it is one of a few words of ours, which say nothing when cut; names and contents are cut before.
     """
 
     title: str
@@ -49,6 +49,7 @@ class Column:
     align: Literal["left", "right"] = "left"
     width: int = 12
     rank: int = 0
+    is_word: bool = False
 
     def text(self, row: Row) -> str:
         """The cell's text."""
@@ -191,13 +192,14 @@ def _fitting(columns: Sequence[Column], rooms: Sequence[int], width: int) -> lis
     while missing() > 0 and any(column.rank for column, _ in kept):
         # Of those of one rank the last goes first.
         kept.remove(max(reversed(kept), key=lambda one: one[0].rank))
-    texts = [index for index, (column, _) in enumerate(kept) if column.align == "left"]
-    while missing() > 0 and texts:
-        widest = max(texts, key=lambda index: kept[index][1])
-        column, room = kept[widest]
-        if room <= _TEXT_LEAST:
-            break
-        kept[widest] = column, room - 1
+    for is_word in (False, True):
+        texts = [index for index, (one, _) in enumerate(kept) if one.align == "left" and one.is_word is is_word]
+        while missing() > 0 and texts:
+            widest = max(texts, key=lambda index: kept[index][1])
+            column, room = kept[widest]
+            if room <= _TEXT_LEAST:
+                break
+            kept[widest] = column, room - 1
     return kept
 
 

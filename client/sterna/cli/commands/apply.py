@@ -17,9 +17,9 @@ EXAMPLES = options.examples("sterna apply -f queues.yaml", "sterna apply -f mani
 DIFF_EXAMPLES = options.examples("sterna diff -f queues.yaml", "sterna diff -f manifests/ -o jsonl")
 
 _COLUMNS = (
-    Column("KIND", "kind"),
+    Column("KIND", "kind", is_word=True),
     Column("NAME", "name"),
-    Column("CHANGE", options.change_shown),
+    Column("CHANGE", options.change_shown, is_word=True),
     Column("FIELDS", lambda row: "; ".join(row["changes"])),
 )
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -27,7 +27,11 @@ EXAMPLES = options.examples(
     "sterna create factory billing --url sterna://a:7222,b:7222 --alias BillingFactory",
 )
 
-_COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("CHANGE", options.change_shown))
+_COLUMNS = (
+    Column("KIND", "kind", is_word=True),
+    Column("NAME", "name"),
+    Column("CHANGE", options.change_shown, is_word=True),
+)
 # An object's name as Kubernetes takes it, as manifests have it.
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _OBJECT_NAME_CHARACTERS_MAX: Final = 253

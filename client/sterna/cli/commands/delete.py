@@ -17,7 +17,7 @@ from sterna.errors import ExistenceError, NoSuchDestinationError, NoSuchSubscrip
 EXAMPLES = options.examples("sterna delete queue orders", "sterna delete bridge delays archive --yes --idempotent")
 
 _KINDS = ("Queue", "Topic", "Bridge", "DurableSubscription", "Store", "ConnectionFactory", "Broker")
-_COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("MESSAGES", "messages", "right"))
+_COLUMNS = (Column("KIND", "kind", is_word=True), Column("NAME", "name"), Column("MESSAGES", "messages", "right"))
 
 
 def delete(

@@ -12,7 +12,7 @@ from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples("sterna lookup BillingFactory", "sterna lookup orders --kind queue -o json")
 
-_COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("URL", "url"))
+_COLUMNS = (Column("KIND", "kind", is_word=True), Column("NAME", "name"), Column("URL", "url"))
 
 
 class LookedUp(StrEnum):

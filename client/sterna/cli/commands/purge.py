@@ -16,7 +16,7 @@ _DELAYED = "$sys.delayed.q."
 
 EXAMPLES = options.examples("sterna purge queue orders", "sterna purge durable audit --client-id auditor --yes")
 
-_COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("PURGED", "messages", "right"))
+_COLUMNS = (Column("KIND", "kind", is_word=True), Column("NAME", "name"), Column("PURGED", "messages", "right"))
 
 
 def purge(
