@@ -103,6 +103,8 @@ class LiveConfiguration:
         self._changing = asyncio.Lock()
         # What was refused, and stands on disk still, with what stood there before it.
         self._owed: tuple[list[Record], dict[Key, Record]] | None = None
+        # Why what holds is not what stands there.
+        self._unread = ""
 
     async def load(self) -> ObjectSet:
         """Reads source and kept changes for the first time; nothing reaches an engine yet.
@@ -149,6 +151,8 @@ class LiveConfiguration:
             "see the broker's log, and reload the configuration when the disk can be written"
             for kind, name in _keys(owed)
         ]
+        if self._unread:
+            told.insert(0, f"the configuration was not read again, and would not be at the next start: {self._unread}")
         return [*told[:_OWED_TOLD_MAX], *self._local_objects().bridge_warnings]
 
     async def settled(self) -> None:
@@ -179,7 +183,12 @@ class LiveConfiguration:
         """
         async with self._changing:
             await asyncio.to_thread(self._settle)
-            below, objects, retired = await self._read()
+            try:
+                below, objects, retired = await self._read()
+            except ManifestError as error:
+                self._unread = _first_of(error)
+                raise
+            self._unread = ""
             self._hand_over(await self._prepare(objects))
             self._below, self.objects = below, objects
             # The next change must not keep what this one is about to remove.
@@ -510,6 +519,11 @@ def _flat(value: Any, path: str) -> dict[str, str]:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _first_of(error: ManifestError) -> str:
+    rest = len(error.problems) - 1
+    return f"{error.problems[0]}{f'; and {rest} more' if rest else ''}"
 
 
 def _keys(records: Iterable[Record]) -> list[Key]:
