@@ -198,12 +198,19 @@ class LiveConfiguration:
     async def apply(
         self, manifests: str, source: str, *, dry_run: bool = False, create_only: bool = False
     ) -> list[Outcome]:
+        """As `apply_all`, of one text."""
+        return await self.apply_all([(source, manifests)], dry_run=dry_run, create_only=create_only)
+
+    async def apply_all(
+        self, texts: Sequence[tuple[str, str]], *, dry_run: bool = False, create_only: bool = False
+    ) -> list[Outcome]:
         """Makes the described objects so; all of them, or none when one is refused.
 
-        `create_only`: one that is there already is refused, unless it is as described.
+        Of each text there is first what errors call it. `create_only`: an object that is there already is refused,
+        unless it is as described.
         """
         async with self._changing:
-            examined = await asyncio.to_thread(examine_text, manifests, source)
+            examined = await asyncio.to_thread(examine_texts, texts)
             entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
@@ -456,6 +463,11 @@ class LiveConfiguration:
     def _base(self, key: Key) -> str | None:
         below = self._below.entries.get(key)
         return digest(below.resource) if below else None
+
+
+def examine_texts(texts: Iterable[tuple[str, str]]) -> list[Examined]:
+    """Each document of several texts; of each there is first what errors call it."""
+    return [one for source, text in texts for one in examine_text(text, source)]
 
 
 def _engine_name(entry: Entry | None) -> str | None:
