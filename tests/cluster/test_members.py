@@ -217,6 +217,10 @@ async def test_what_the_operator_owns_is_refused_naming_the_owner(two: Cluster, 
             assert "shop/orders" in str(refused.error)
             # All or nothing.
             assert left.change == "unchanged", left.error
+            # Each reason stands with its document, also behind one that is no manifest.
+            wrong, refused = await there.apply("\n---\n".join(['{"kind": "Quue"}', text(manifests[0])]))
+            assert "unknown kind 'Quue'" in str(wrong.error)
+            assert "shop/orders" in str(refused.error)
             with pytest.raises(errors.OwnedError, match="shop/orders"):
                 await there.delete("Queue", "orders")
     assert (await operator.etcd.get(LAYOUT.config(claim))).found == before

@@ -117,7 +117,10 @@ class ClusterConfiguration(LiveConfiguration):
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
             outcomes = self._outcomes(examined, problems, create_only=create_only)
-            refuse(outcomes, {index: why for index, entry in enumerate(entries) if (why := self._owned(entry))})
+            # What is no manifest has an outcome, and no entry.
+            places = [index for index, one in enumerate(examined) if one.manifest is not None]
+            owned = {index: why for index, entry in zip(places, entries, strict=True) if (why := self._owned(entry))}
+            refuse(outcomes, owned)
             if dry_run or any(outcome.change == "refused" for outcome in outcomes):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
