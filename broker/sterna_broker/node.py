@@ -354,8 +354,13 @@ class Node:
             await self.live.has_room()
 
     async def told_to_reload(self) -> None:
-        """As `reload`; what is wrong is logged."""
-        await _telling(self.reload())
+        """As `reload`; what is wrong is logged, once."""
+        if self._folder is None:
+            await _telling(self.reload())
+            return
+        if self.gate is not None:
+            await self.gate.reload()
+        await self._folder.look(anyway=True)
 
     async def _read_folder(self) -> bool:
         """A file of the configuration folder has changed. What cannot be used is read again when it changes again."""

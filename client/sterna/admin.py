@@ -11,7 +11,7 @@ administration is single calls without a session. Errors are those of `sterna.er
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -156,19 +156,29 @@ class Admin:
         return Resource.read(await self._call("Get", admin_pb2.GetRequest(kind=kind, name=name)))
 
     async def apply(
-        self, manifests: str, *, dry_run: bool = False, source: str = "", create_only: bool = False
+        self,
+        manifests: str | Mapping[str, str],
+        *,
+        dry_run: bool = False,
+        source: str = "",
+        create_only: bool = False,
     ) -> list[Applied]:
         """Make the resources so that these manifests (YAML documents, or JSON) describe them.
 
         Args:
-            manifests: the text.
+            manifests: the text; or several, each by what errors name besides the line, such as its file. All are
+                judged and applied together.
             dry_run: say what would change, change nothing.
             source: what errors name besides the line: the file.
             create_only: refuse what is there already, unless it is as described.
         """
         from sterna._proto.sterna.v1 import admin_pb2
 
-        request = admin_pb2.ApplyRequest(manifests=manifests, dry_run=dry_run, source=source, create_only=create_only)
+        texts = [(source, manifests)] if isinstance(manifests, str) else list(manifests.items())
+        request = admin_pb2.ApplyRequest(dry_run=dry_run, create_only=create_only)
+        if texts:
+            request.source, request.manifests = texts[0]
+        request.files.extend(admin_pb2.ManifestFile(source=name, manifests=text) for name, text in texts[1:])
         answer = await self._call("Apply", request)
         return [Applied.read(one) for one in answer.applied]
 

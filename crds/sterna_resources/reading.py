@@ -8,6 +8,7 @@
 
 import copy
 import json
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -177,7 +178,11 @@ def _path(location: tuple[str | int, ...]) -> Path:
 
 
 def _file_text(file: FilePath) -> str:
-    if file.stat().st_size > FILE_BYTES_MAX:
+    found = file.stat()
+    if not stat.S_ISREG(found.st_mode):
+        # A pipe is waited for until somebody writes there.
+        raise ValueError("is no file")
+    if found.st_size > FILE_BYTES_MAX:
         raise ValueError(f"is larger than {FILE_BYTES_MAX} bytes")
     return file.read_text("utf-8")
 

@@ -1,5 +1,6 @@
 """Certificate files: what is loaded, and what is refused, by name."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,23 @@ async def test_what_settles_is_loaded_once_it_was_the_same_in_two_looks(tmp_path
     for _ in range(3):
         await watch.look()
     assert loaded == [["second"], ["second", "more"], ["more"]]
+
+
+async def test_who_may_read_a_file_and_a_copy_with_an_old_moment_are_changes(tmp_path: Path) -> None:
+    loads: list[str] = []
+
+    async def load() -> bool:
+        loads.append((tmp_path / "file").read_text())
+        return True
+
+    file = tmp_path / "file"
+    file.write_text("a")
+    watch = Watch([file], load)
+    file.chmod(0o640)
+    await watch.look()
+    before = file.stat()
+    file.write_text("b")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    await watch.look()
+    await watch.look()
+    assert loads == ["a", "b"]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import urllib.request
 from typing import Any
 
 import pytest
@@ -124,6 +125,36 @@ async def test_the_folder_is_read_again_when_told_and_of_two_changes_the_later_h
     file.write_text(manifest("Queue", "a", "maxMessages: 5"))
     os.kill(broker.pid, signal.SIGHUP)
     await says(5)
+
+
+async def test_a_folder_that_cannot_be_used_is_a_warning_and_told_once_when_it_is_read_by_a_signal(
+    broker_process: Any,
+) -> None:
+    broker = await asyncio.to_thread(broker_process([manifest("Queue", "a")]).start)
+    async with sterna.connect(f"sterna://{broker.address}") as client:
+        await client.send("a", "x")
+    file = broker.config / "all.yaml"
+    good = file.read_text()
+
+    def readiness() -> dict[str, Any]:
+        with urllib.request.urlopen(f"{broker.monitor}/readyz") as answer:
+            said: dict[str, Any] = json.load(answer)
+        return said
+
+    file.unlink()
+    file.symlink_to(broker.folder / "nowhere")
+    os.kill(broker.pid, signal.SIGHUP)
+    await eventually(lambda: "configuration_not_reloaded" in broker.stderr, what="the refusal")
+    found = await asyncio.to_thread(readiness)
+    assert found["ready"]
+    assert "all.yaml:1:1: cannot be read: No such file" in found["warnings"][0]
+    # The next file is seen by the watch, which by then has looked at the first more than twice.
+    file.unlink()
+    file.write_text(good)
+    await eventually(lambda: "configuration_reloaded" in broker.stderr, what="the reading")
+    assert broker.stderr.count("configuration_not_reloaded") == 1
+    assert "configuration_not_taken" not in broker.stderr
+    assert (await asyncio.to_thread(readiness))["warnings"] == []
 
 
 @pytest.mark.covers("EMS-MON-A04")

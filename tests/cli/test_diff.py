@@ -49,3 +49,40 @@ def test_what_would_be_refused_is_told_with_file_and_field(cli: Cli, file: Path)
     assert wrong.code == 1
     assert "queues.yaml" in wrong.err
     assert "maxMesages" in wrong.err
+
+
+def test_files_are_judged_and_applied_together_in_whatever_order(cli: Cli, tmp_path: Path) -> None:
+    """As the broker reads its folder: a store may stand in a later file than its queue."""
+    (tmp_path / "1.yaml").write_text(manifest("Queue", "d.stored", "store: d-store"))
+    (tmp_path / "2.yaml").write_text(manifest("Store", "d-store", "mode: async"))
+    (tmp_path / ".3.yaml").write_text("what an editor keeps")
+    planned = cli("diff", "-f", str(tmp_path), "-o", "jsonl")
+    assert planned.code == 7, planned.err
+    assert [json.loads(line)["change"] for line in planned.out.splitlines()] == ["created", "created"]
+    assert cli("apply", "-f", str(tmp_path)).code == 0
+    assert cli("diff", "-f", str(tmp_path)).code == 0
+    one_by_one = [part for file in ("2.yaml", "1.yaml", "2.yaml") for part in ("-f", str(tmp_path / file))]
+    assert cli("diff", *one_by_one).code == 0
+
+
+def test_what_is_wrong_with_one_file_applies_none_and_is_told_with_its_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "1.yaml").write_text(manifest("Queue", "d.first"))
+    (tmp_path / "2.yaml").write_text(manifest("Queue", "d.second", "wrong: 1"))
+    for command in ("diff", "apply"):
+        refused = cli(command, "-f", str(tmp_path))
+        assert refused.code == 3
+        assert "2.yaml:4:8: spec.wrong" in refused.err
+    assert cli("get", "queue", "d.first").code == 4
+    # Two files that say two things of one object are no plan: nothing would ever be as described.
+    (tmp_path / "2.yaml").write_text(manifest("Queue", "d.first", "maxMessages: 2"))
+    twice = cli("diff", "-f", str(tmp_path))
+    assert twice.code == 3
+    assert "a Queue of this name stands at" in twice.err
+    assert "1.yaml:1:1" in twice.err
+
+
+def test_what_is_no_file_in_a_folder_is_told(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "1.yaml").symlink_to(tmp_path / "nowhere")
+    found = cli("diff", "-f", str(tmp_path))
+    assert found.code == 2
+    assert "1.yaml is no file" in found.err

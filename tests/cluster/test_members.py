@@ -11,6 +11,7 @@ import pytest
 import sterna
 from argon2 import PasswordHasher
 from sterna import admin, errors
+from sterna.cli import application
 from sterna_etcd import Claim
 from sterna_etcd.records import (
     BrokerRecord,
@@ -216,6 +217,10 @@ async def test_what_the_operator_owns_is_refused_naming_the_owner(two: Cluster, 
             assert "shop/orders" in str(refused.error)
             # All or nothing.
             assert left.change == "unchanged", left.error
+            # Each reason stands with its document, also behind one that is no manifest.
+            wrong, refused = await there.apply("\n---\n".join(['{"kind": "Quue"}', text(manifests[0])]))
+            assert "unknown kind 'Quue'" in str(wrong.error)
+            assert "shop/orders" in str(refused.error)
             with pytest.raises(errors.OwnedError, match="shop/orders"):
                 await there.delete("Queue", "orders")
     assert (await operator.etcd.get(LAYOUT.config(claim))).found == before
@@ -282,6 +287,32 @@ async def test_of_two_who_create_the_same_at_once_one_does(two: Cluster, operato
             assert found is not None
             record = ConfigRecord.decode(key, found.value)
             assert (record.generation, record.manifest["spec"]["maxMessages"]) == (1, created[0])
+
+
+async def test_more_objects_than_a_transaction_takes_are_planned_at_once_and_applied_file_by_file(
+    cluster: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    for number in range(2):
+        documents = [document("Queue", f"q{number}-{which}") for which in range(60)]
+        (manifests / f"{number}.json").write_text(json.dumps(documents))
+
+    async def run(command: str) -> tuple[int, str]:
+        given = [command, "-f", str(manifests), "-s", made.url(), "-o", "json"]
+        code = await asyncio.to_thread(application.run, given)
+        return code, capsys.readouterr().out
+
+    code, planned = await run("diff")
+    assert (code, len(json.loads(planned))) == (7, 120)
+    async with admin.connect(made.url()) as there:
+        files = {str(file): file.read_text() for file in manifests.iterdir()}
+        with pytest.raises(errors.LimitExceededError, match="120 objects are changed at once"):
+            await there.apply(files)
+        assert (await run("apply"))[0] == 0
+        # What is there already counts for nothing.
+        assert {one.change.value for one in await there.apply(files)} == {"unchanged"}
 
 
 async def test_users_of_the_cluster_are_let_in_until_they_are_taken_out(cluster: Make) -> None:

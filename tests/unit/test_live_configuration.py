@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from sterna_broker.configuration.live import LiveConfiguration
 from sterna_broker.configuration.source import FolderSource
 from sterna_broker.refusals import RefusedError
 from sterna_resources import ManifestError
+from sterna_resources.reading import Manifest, read_files
 
 
 def manifest(kind: str, name: str, spec: str = "") -> str:
@@ -279,6 +282,74 @@ async def test_a_bad_reload_changes_nothing(house: House) -> None:
     with pytest.raises(ManifestError):
         await live.reload()
     assert list(live.objects.entries) == [("Queue", "a")]
+
+
+async def test_a_bad_reload_is_a_warning_until_a_good_one(house: House) -> None:
+    house.write(manifest("Queue", "a"))
+    live = await house.start()
+    house.write(manifest("Queue", "a", "bad: 1, worse: 2"))
+    with pytest.raises(ManifestError):
+        await live.reload()
+    [warning] = live.warnings
+    assert "would not be at the next start" in warning
+    assert "all.yaml:4:8: spec.bad: unknown field" in warning
+    assert "and 1 more" in warning
+    house.write(manifest("Queue", "a"))
+    await live.reload()
+    assert live.warnings == []
+
+
+@pytest.mark.parametrize("form", ["a link to nowhere", "a link to itself", "a pipe"])
+async def test_what_cannot_be_read_takes_nothing_away(house: House, form: str) -> None:
+    house.write(manifest("Queue", "a"))
+    live = await house.start()
+    file = house.folder / "all.yaml"
+    file.unlink()
+    if form == "a pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(file if form == "a link to itself" else house.folder / "nowhere")
+    with pytest.raises(ManifestError, match=r"all\.yaml:1:1: cannot be read: "):
+        await live.reload()
+    assert list(live.objects.entries) == [("Queue", "a")]
+    file.unlink()
+    file.mkdir()
+    await live.reload()
+    assert list(live.objects.entries) == []
+
+
+def _exchanges(house: House, times: int) -> Callable[[Iterable[Path]], list[Manifest]]:
+    """Reads files, and so many times exchanges all of them after the first, as Kubernetes does: a queue moves up."""
+    left = times
+
+    def read(files: Iterable[Path]) -> list[Manifest]:
+        nonlocal left
+        first, *rest = files
+        found = read_files([first])
+        if left:
+            left -= 1
+            (house.folder / "a.yaml").write_text(manifest("Queue", "moves"))
+            (house.folder / "b.yaml").write_text(manifest("Queue", "new"))
+        return found + read_files(rest)
+
+    return read
+
+
+@pytest.mark.parametrize("times", [1, 100])
+async def test_files_exchanged_while_they_are_read_count_all_or_none(
+    house: House, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.write(manifest("Queue", "old"), file="a.yaml")
+    house.write(manifest("Queue", "moves"), file="b.yaml")
+    live = await house.start()
+    monkeypatch.setattr("sterna_broker.configuration.source.read_files", _exchanges(house, times))
+    if times > 1:
+        with pytest.raises(ManifestError, match="its files changed each of 5 times"):
+            await live.reload()
+    else:
+        await live.reload()
+    assert {"moves"} <= set(house.engine.queues)
+    assert all("moves" in {row["name"] for row in one["queues"]} for one in house.engine.configurations)
 
 
 async def test_a_kept_change_that_cannot_be_read_is_named(house: House) -> None:

@@ -1,8 +1,9 @@
 """Notices that files changed, by looking at them.
 
 That works on every file system, and for mounted Secrets, which change by exchanging a symbolic link. A file is what
-`stat` says of where its links lead: moment, size and number. What is loaded from it may fail while somebody is still
-writing; it is then tried again at each look until it works.
+`stat` says of where its links lead: moments, size and number. The moment of its status is among them, since whoever may
+read a file counts as well, and who copies a file may give it the moment of an older one. What is loaded from it may
+fail while somebody is still writing; it is then tried again at each look until it works.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from pathlib import Path
 
 INTERVAL_S = 1.0
 
-_Stamp = tuple[int, int, int, int] | None
+Stamp = tuple[int, int, int, int, int] | None
 
 
 class Watch:
@@ -60,8 +61,8 @@ class Watch:
                 self._seen = stamps
                 self._works = await self._load()
 
-    def _stamps(self) -> list[tuple[Path, _Stamp]]:
-        return [(path, _stamp(path)) for path in self._paths()]
+    def _stamps(self) -> list[tuple[Path, Stamp]]:
+        return stamps(self._paths())
 
     async def _run(self) -> None:
         while True:
@@ -69,9 +70,14 @@ class Watch:
             await self.look()
 
 
-def _stamp(path: Path) -> _Stamp:
+def stamps(paths: Iterable[Path]) -> list[tuple[Path, Stamp]]:
+    """What each file is now; None: it cannot be looked at."""
+    return [(path, _stamp(path)) for path in paths]
+
+
+def _stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)

@@ -8,7 +8,7 @@ other broker.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -24,14 +24,14 @@ from sterna_etcd import (
 from sterna_etcd.records import ConfigRecord, Owner
 from sterna_etcd.values import Condition, Operation
 from sterna_resources.broker import Broker
-from sterna_resources.reading import Manifest, examine_text
+from sterna_resources.reading import Manifest
 
 from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.member import Member
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder
-from sterna_broker.configuration.live import LiveConfiguration, Outcome, refuse
+from sterna_broker.configuration.live import LiveConfiguration, Outcome, examine_texts, refuse
 from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.configuration.source import DefaultSource
 from sterna_broker.refusals import RefusedError
@@ -104,26 +104,29 @@ class ClusterConfiguration(LiveConfiguration):
         """Nothing to read again: changes come by themselves."""
         self._member.wake()
 
-    async def apply(
-        self, manifests: str, source: str, *, dry_run: bool = False, create_only: bool = False
+    async def apply_all(
+        self, texts: Sequence[tuple[str, str]], *, dry_run: bool = False, create_only: bool = False
     ) -> list[Outcome]:
         """See LiveConfiguration; into etcd."""
         async with self._changing:
             await self.settled()
             # What comes from here on while the documents are examined is not looked at, and makes it a conflict.
             judged = self._member.examined.judged
-            examined = await asyncio.to_thread(examine_text, manifests, source)
+            examined = await asyncio.to_thread(examine_texts, texts)
             entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
-            if len(entries) > DOCUMENTS_MAX:
-                message = f"{len(entries)} documents are applied at once; in a cluster at most {DOCUMENTS_MAX} may be."
-                raise RefusedError("LIMIT_EXCEEDED", "manifests", message, "Apply them in several calls.")
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
             outcomes = self._outcomes(examined, problems, create_only=create_only)
-            refuse(outcomes, {index: why for index, entry in enumerate(entries) if (why := self._owned(entry))})
+            # What is no manifest has an outcome, and no entry.
+            places = [index for index, one in enumerate(examined) if one.manifest is not None]
+            owned = {index: why for index, entry in zip(places, entries, strict=True) if (why := self._owned(entry))}
+            refuse(outcomes, owned)
             if dry_run or any(outcome.change == "refused" for outcome in outcomes):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
+            if len(changed) > DOCUMENTS_MAX:
+                message = f"{len(changed)} objects are changed at once; in a cluster at most {DOCUMENTS_MAX} may be."
+                raise RefusedError("LIMIT_EXCEEDED", "manifests", message, "Apply them in several calls.")
             if changed:
                 await self._write(changed, judged)
                 self._note_lost(outcomes, entries)

@@ -103,6 +103,8 @@ class LiveConfiguration:
         self._changing = asyncio.Lock()
         # What was refused, and stands on disk still, with what stood there before it.
         self._owed: tuple[list[Record], dict[Key, Record]] | None = None
+        # Why what holds is not what stands there.
+        self._unread = ""
 
     async def load(self) -> ObjectSet:
         """Reads source and kept changes for the first time; nothing reaches an engine yet.
@@ -149,6 +151,8 @@ class LiveConfiguration:
             "see the broker's log, and reload the configuration when the disk can be written"
             for kind, name in _keys(owed)
         ]
+        if self._unread:
+            told.insert(0, f"the configuration was not read again, and would not be at the next start: {self._unread}")
         return [*told[:_OWED_TOLD_MAX], *self._local_objects().bridge_warnings]
 
     async def settled(self) -> None:
@@ -179,7 +183,12 @@ class LiveConfiguration:
         """
         async with self._changing:
             await asyncio.to_thread(self._settle)
-            below, objects, retired = await self._read()
+            try:
+                below, objects, retired = await self._read()
+            except ManifestError as error:
+                self._unread = _first_of(error)
+                raise
+            self._unread = ""
             self._hand_over(await self._prepare(objects))
             self._below, self.objects = below, objects
             # The next change must not keep what this one is about to remove.
@@ -189,12 +198,19 @@ class LiveConfiguration:
     async def apply(
         self, manifests: str, source: str, *, dry_run: bool = False, create_only: bool = False
     ) -> list[Outcome]:
+        """As `apply_all`, of one text."""
+        return await self.apply_all([(source, manifests)], dry_run=dry_run, create_only=create_only)
+
+    async def apply_all(
+        self, texts: Sequence[tuple[str, str]], *, dry_run: bool = False, create_only: bool = False
+    ) -> list[Outcome]:
         """Makes the described objects so; all of them, or none when one is refused.
 
-        `create_only`: one that is there already is refused, unless it is as described.
+        Of each text there is first what errors call it. `create_only`: an object that is there already is refused,
+        unless it is as described.
         """
         async with self._changing:
-            examined = await asyncio.to_thread(examine_text, manifests, source)
+            examined = await asyncio.to_thread(examine_texts, texts)
             entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
@@ -449,6 +465,11 @@ class LiveConfiguration:
         return digest(below.resource) if below else None
 
 
+def examine_texts(texts: Iterable[tuple[str, str]]) -> list[Examined]:
+    """Each document of several texts; of each there is first what errors call it."""
+    return [one for source, text in texts for one in examine_text(text, source)]
+
+
 def _engine_name(entry: Entry | None) -> str | None:
     if entry is None:
         return None
@@ -510,6 +531,11 @@ def _flat(value: Any, path: str) -> dict[str, str]:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _first_of(error: ManifestError) -> str:
+    rest = len(error.problems) - 1
+    return f"{error.problems[0]}{f'; and {rest} more' if rest else ''}"
 
 
 def _keys(records: Iterable[Record]) -> list[Key]:

@@ -11,6 +11,10 @@ from typing import Protocol
 from sterna_resources.problems import ManifestError, Place, Problem
 from sterna_resources.reading import SUFFIXES, Manifest, read_files, read_text
 
+from sterna_broker.access.watching import stamps
+
+_READ_TIMES = 5
+
 
 class Source(Protocol):
     """Something that can say what the configuration is, whenever it is asked."""
@@ -29,7 +33,9 @@ class Source(Protocol):
 class FolderSource:
     """The manifests in one folder: its files *.yaml, *.yml and *.json in the order of their names, not those below it.
 
-    Files whose names begin with a dot are left out: editors and Kubernetes' mounted ConfigMaps keep theirs there.
+    Files whose names begin with a dot are left out: editors and Kubernetes' mounted ConfigMaps keep theirs there. So
+    are folders; what else is no file, such as a link that leads nowhere, cannot be read, and is not left out: what it
+    describes would be taken away.
     """
 
     owner = "folder"
@@ -44,17 +50,35 @@ class FolderSource:
     def files(self) -> list[Path]:
         """Those that are there now; none where the folder cannot be read."""
         try:
-            return sorted(_manifest_files(self.folder.iterdir()))
+            return self._files()
         except OSError:
             return []
 
     def _read(self) -> list[Manifest]:
-        try:
-            files = sorted(_manifest_files(self.folder.iterdir()))
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ManifestError([Problem(Place(str(self.folder), 1), "", f"cannot be read: {reason}")]) from error
-        return read_files(files)
+        """What was there at one moment: files that are exchanged while they are read may tell of two."""
+        for _ in range(_READ_TIMES):
+            try:
+                files = self._files()
+            except OSError as error:
+                raise self._unreadable(error.strerror or str(error)) from error
+            before = stamps(files)
+            manifests: list[Manifest] = []
+            wrong: ManifestError | None = None
+            try:
+                manifests = read_files(files)
+            except ManifestError as error:
+                wrong = error
+            if stamps(self.files()) == before:
+                if wrong is not None:
+                    raise wrong
+                return manifests
+        raise self._unreadable(f"its files changed each of {_READ_TIMES} times that they were read")
+
+    def _files(self) -> list[Path]:
+        return sorted(_manifest_files(self.folder.iterdir()))
+
+    def _unreadable(self, reason: str) -> ManifestError:
+        return ManifestError([Problem(Place(str(self.folder), 1), "", f"cannot be read: {reason}")])
 
 
 class DefaultSource:
@@ -72,4 +96,4 @@ class DefaultSource:
 
 
 def _manifest_files(paths: Iterable[Path]) -> list[Path]:
-    return [path for path in paths if path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file()]
+    return [path for path in paths if path.suffix in SUFFIXES and not path.name.startswith(".") and not path.is_dir()]

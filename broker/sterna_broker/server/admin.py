@@ -64,7 +64,9 @@ class Administration:
     async def apply(self, request: admin.ApplyRequest) -> admin.ApplyResponse:
         """Makes the described resources so: all, or none when one is refused."""
         how = {"dry_run": request.dry_run, "create_only": request.create_only}
-        outcomes = await self._live.apply(request.manifests, request.source or "manifest", **how)
+        texts = [(request.source or "manifest", request.manifests)]
+        texts += [(file.source or "manifest", file.manifests) for file in request.files]
+        outcomes = await self._live.apply_all(texts, **how)
         self._pump.touch()
         if not request.dry_run:
             await self._pump.durable()

@@ -11,6 +11,7 @@ from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
+from sterna.errors import LimitExceededError
 from sterna.inventory import Applied, Change
 
 EXAMPLES = options.examples("sterna apply -f queues.yaml", "sterna apply -f manifests/ --dry-run", "sterna apply -f -")
@@ -38,12 +39,12 @@ def apply(
     server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Create or change resources: each manifest is checked before any is applied.
+    """Create or change resources: the manifests of all files together, and none when one is refused.
 
-    Ends with 3 when some were refused, with 1 when all were.
+    What a cluster cannot change in one step is applied file by file. Ends with 3 when some were refused, with 1 when
+    all were.
     """
-    texts = [text for name in files for text in _texts(name)]
-    applied = run_loop(_apply(texts, server, timeout, dry_run=dry_run))
+    applied = run_loop(_apply(_all_texts(files), server, timeout, dry_run=dry_run))
     accepted = [one for one in applied if one.change is not Change.REFUSED]
     if accepted or output is not Format.TABLE:
         print_rows([_row(one, dry_run=dry_run) for one in accepted], _COLUMNS, output)
@@ -63,8 +64,7 @@ def diff(
     Ends with 0 when all is as described, with 7 when something would change; when some are refused with 3, when all are
     with 1.
     """
-    texts = [text for name in files for text in _texts(name)]
-    planned = run_loop(_apply(texts, server, timeout, dry_run=True))
+    planned = run_loop(_apply(_all_texts(files), server, timeout, dry_run=True))
     changed = [one for one in planned if one.change in (Change.CREATED, Change.CONFIGURED)]
     if changed or output is not Format.TABLE:
         print_rows([_row(one, dry_run=True) for one in changed], _COLUMNS, output)
@@ -83,18 +83,34 @@ def _end_with_refusals(applied: list[Applied]) -> None:
         raise typer.Exit(Exit.ERROR if len(refused) == len(applied) else Exit.PARTIAL)
 
 
+def _all_texts(files: list[str]) -> dict[str, str]:
+    """All manifests that `-f` names, each file and stdin once."""
+    texts: dict[str, str] = {}
+    for name in dict.fromkeys(files):
+        texts.update(_texts(name))
+    return texts
+
+
 def _texts(name: str) -> list[tuple[str, str]]:
     """The manifests that `-f` names, with what errors call them."""
     if name == "-":
         return [("stdin", sys.stdin.read())]
     path = Path(name)
     if path.is_dir():
-        paths = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES and one.is_file())
+        paths = sorted(one for one in path.iterdir() if _is_manifest(one))
         if not paths:
             raise usage(f"{name} holds no manifests", f"files of manifests end in {', '.join(_SUFFIXES)}")
+        for one in paths:
+            if not one.is_file():
+                raise usage(f"{one} is no file", "correct the link or remove it, or name the files")
     else:
         paths = [path]
     return [(str(one), _read(one)) for one in paths]
+
+
+def _is_manifest(path: Path) -> bool:
+    """As a broker has it of its folder: editors keep what is no manifest under names with a dot."""
+    return path.suffix in _SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
 def _read(path: Path) -> str:
@@ -104,10 +120,15 @@ def _read(path: Path) -> str:
         raise usage(f"cannot read {path}", "name a readable file of manifests, a folder, or -") from error
 
 
-async def _apply(texts: list[tuple[str, str]], server: Server, timeout: float, *, dry_run: bool) -> list[Applied]:
+async def _apply(texts: dict[str, str], server: Server, timeout: float, *, dry_run: bool) -> list[Applied]:
     async with server.admin(timeout=timeout) as client:
+        try:
+            return await client.apply(texts, dry_run=dry_run)
+        except LimitExceededError:
+            if len(texts) == 1:
+                raise
         applied: list[Applied] = []
-        for source, text in texts:
+        for source, text in texts.items():
             applied += await client.apply(text, dry_run=dry_run, source=source)
         return applied
 

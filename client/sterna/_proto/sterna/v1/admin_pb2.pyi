@@ -114,16 +114,26 @@ class DestinationStatistics(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., delivered_messages: _Optional[int] = ..., delayed_messages: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., subscriptions: _Optional[int] = ..., published_total: _Optional[int] = ..., published_bytes_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., acknowledged_total: _Optional[int] = ..., redelivered_total: _Optional[int] = ..., expired_total: _Optional[int] = ..., discarded_total: _Optional[int] = ..., undelivered_total: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., redelivery_delayed_messages: _Optional[int] = ..., flow_controlled_sessions: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("manifests", "dry_run", "source", "create_only")
+    __slots__ = ("manifests", "dry_run", "source", "create_only", "files")
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     CREATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     manifests: str
     dry_run: bool
     source: str
     create_only: bool
-    def __init__(self, manifests: _Optional[str] = ..., dry_run: bool = ..., source: _Optional[str] = ..., create_only: bool = ...) -> None: ...
+    files: _containers.RepeatedCompositeFieldContainer[ManifestFile]
+    def __init__(self, manifests: _Optional[str] = ..., dry_run: bool = ..., source: _Optional[str] = ..., create_only: bool = ..., files: _Optional[_Iterable[_Union[ManifestFile, _Mapping]]] = ...) -> None: ...
+
+class ManifestFile(_message.Message):
+    __slots__ = ("source", "manifests")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    manifests: str
+    def __init__(self, source: _Optional[str] = ..., manifests: _Optional[str] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
     __slots__ = ("applied",)
