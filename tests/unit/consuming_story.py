@@ -22,6 +22,13 @@ SOURCE = 7
 SIZES = {1: (3, 0), 2: (4, 40), 3: (30, 0), 4: (3, 0)}
 
 
+class Loop:
+    """Who iterates over a consumer: in the SDK a task, or a thread."""
+
+
+_I, _J = Loop(), Loop()
+
+
 class WrongError(AssertionError):
     """The machines have done what they must not."""
 
@@ -111,7 +118,7 @@ class Story:
         self.session = SessionState(mode)
         self.broker = Broker()
         self.outbox: list[Any] = []
-        self.hands: dict[str, Taken] = {}
+        self.hands: dict[Loop, Taken] = {}
         self.taken: list[Taken] = []
         self.seen: set[int] = set()
         self.finished: set[int] = set()
@@ -271,9 +278,9 @@ class Story:
 
     def _on_t(self) -> None:
         """`receive`, which does not wait long."""
-        self._take("t", done=True)
+        self._take(Loop(), done=True)
 
-    def _take(self, who: str, *, done: bool) -> None:
+    def _take(self, who: Loop, *, done: bool) -> None:
         consumer = self.consumer
         former = self.hands.pop(who, None)
         if former is not None and former.consumer is not consumer:
@@ -302,17 +309,17 @@ class Story:
 
     def _on_i(self) -> None:
         """A loop's next step."""
-        self._take("i", done=False)
+        self._take(_I, done=False)
 
     def _on_j(self) -> None:
         """That of another task."""
-        self._take("j", done=False)
+        self._take(_J, done=False)
 
     def _on_e(self) -> None:
         """The task of the first loop ends well."""
-        if (one := self.hands.pop("i", None)) is not None:
+        if (one := self.hands.pop(_I, None)) is not None:
             self.finished.add(one.sequence)
-            self.ended["i"] = True
+            self.ended[_I] = True
 
     def _on_a(self) -> None:
         """The application acknowledges what it was handed last, and waits for the broker's word."""
@@ -376,7 +383,7 @@ class Story:
 
     def _on_z(self) -> None:
         """The session is closed, by another task than those that iterate, and another one opened."""
-        self.consumer.finish("z")
+        self.consumer.finish(Loop())
         seen = numbers(self.session.seen())
         self._acknowledge()
         self._on_b()
@@ -450,7 +457,7 @@ class Story:
                     self._acknowledged(one)
             if self.session.transacted:
                 self._on_m()
-            for who in ("i", "j"):
+            for who in (_I, _J):
                 if who in self.hands and self.session.acknowledges_itself:
                     self._take(who, done=False)
         left = SIZES.keys() - self.broker.acknowledged

@@ -27,7 +27,7 @@ from sterna._machines.settling import (
 from sterna.modes import AcknowledgeMode
 
 from tests.support.seeds import is_complete, seed
-from tests.unit.consuming_story import Story, told
+from tests.unit.consuming_story import Loop, Story, told
 
 #: Of the modes that differ in their letters alone one; INDIVIDUAL is EXPLICIT_CLIENT by another name.
 MODES = [
@@ -224,3 +224,18 @@ def test_what_became_of_a_commit_is_told() -> None:
     assert "full" in str(refused)
     said = errors.TransactionRolledBackError("undone")
     assert failure_of_commit(Answer.REFUSED, said) is said
+
+
+def test_whoever_works_on_what_a_broken_link_took_away_is_at_work_until_he_comes_back() -> None:
+    hands = InHand(lambda _: False)
+    one, other = Loop(), Loop()
+    hands.take(one, 1)
+    hands.take(other, 2)
+    assert hands.clear() == [1, 2]
+    assert set(hands.holders()) == {one, other}
+    assert hands.sequences() == []
+    assert hands
+    assert hands.finished(one) == []
+    assert hands.holders() == [other]
+    del other  # with whoever never comes back goes what is known of him
+    assert not hands

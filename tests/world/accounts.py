@@ -35,6 +35,12 @@ def left(broker: Broker) -> Iterator[str]:
             yield f"a call is left: {task.get_name()}"
 
 
+def postponed(broker: Broker) -> bool:
+    """Whether something was given back for later, and its time has not come."""
+    kept = _kept(broker)
+    return any(row["statistics"]["redelivery_delayed_messages"] for kind in ("queue", "durable") for row in kept[kind])
+
+
 def disagreements(broker: Broker) -> Iterator[str]:
     """Where the totals that a broker reports are not the sums of what it lists."""
     totals, told = broker.statistics(), broker.metrics()

@@ -71,6 +71,7 @@ class Cluster:
         """A second machine with a copy of a broker's data folder, as it is now; not started yet."""
         clone = self.add(name, f"{name}-clone")
         shutil.copytree(self._folder / name, self._folder / f"{name}-clone")
+        clone.files.settled()
         clone.copy_disk_of(self.brokers[name])
         return clone
 

@@ -45,6 +45,15 @@ class Folder:
         if not (held := self._shadow / str(number)).exists():
             os.link(path, held)
 
+    def settled(self) -> None:
+        """All that there is was written some time ago: who copies a folder lets the copy reach the disk."""
+        for path in (self.path, *self.path.rglob("*")):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                self.synced(path, descriptor)
+            finally:
+                os.close(descriptor)
+
     def lose_power(self, random: Random) -> None:
         """What is not durable is there or not."""
         for path in sorted(one for one in (self.path, *self.path.rglob("*")) if one.is_dir()):

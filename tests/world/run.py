@@ -26,6 +26,7 @@ from tests.world.keepers import Keeper
 from tests.world.loop import SimulatedLoop, StuckError
 from tests.world.more_programs import NEWS, PROGRAMS
 from tests.world.network import Network
+from tests.world.newcomers import NEWCOMERS
 from tests.world.processes import Process
 from tests.world.programs import Application, client
 from tests.world.surroundings import installed
@@ -41,6 +42,8 @@ _DEEDS = (0, 0, 0, 1, 2, 4)
 
 _GUESTS = (0, 0, 0, 1, 1, 2)
 
+_NEWCOMERS = (0, 0, 1, 2)
+
 _SLOW = (0.02, 0.02, 0.4)
 
 _NARROW_SPEC = "limits: {frameBytes: 16777216, inflightBytes: 2097152}"
@@ -55,12 +58,16 @@ _NAMES = ("one", "two", "three")
 #: From then on nobody waits any more: those that would receive may have gone.
 _FLOW_S = 60.0
 
+#: By so much a clock is set back at once, and so often at most.
+_SET_BACK_S = 3_600.0
+_SET_BACK_MAX = 12
+
 _WHOLE_S = 3_000.0
 """What a run may take in the world's time, drained and all."""
 
 
 #: What of a scene may be given, to make a failing run shorter.
-NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras", "deeds", "guests", "flow")
+NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras", "deeds", "guests", "newcomers", "flow")
 
 
 @dataclass
@@ -89,6 +96,9 @@ class Scene:
     guests: int = 0
     """Clients that do what the others leave alone (`guests.py`); none in half of the seeds, drawn by itself, too."""
 
+    newcomers: int = 0
+    """Clients that drain, postpone and listen to several at once (`newcomers.py`); none in half of the seeds, too."""
+
     flow: int = 0
     """`flowControlBytes` of the first queue, where one broker is by itself and nobody keeps it."""
 
@@ -110,6 +120,7 @@ class Scene:
             extras=Random(f"extras {seed}").choice(_EXTRAS),
             deeds=Random(f"deeds {seed}").choice(_DEEDS),
             guests=Random(f"guests {seed}").choice(_GUESTS),
+            newcomers=Random(f"newcomers {seed}").choice(_NEWCOMERS),
             flow=Random(f"flow {seed}").choice(_FLOWS),
         )
 
@@ -192,6 +203,7 @@ class _World:
         running = [self._begin("client", number) for number in range(self.scene.clients)]
         running += [self._begin("extra", number) for number in range(self.scene.extras)]
         running += [self._begin("guest", number) for number in range(self.scene.guests)]
+        running += [self._begin("newcomer", number) for number in range(self.scene.newcomers)]
         self.doing = "faults"
         hands = [asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))]
         if self.scene.extras:
@@ -285,7 +297,12 @@ class _World:
         application = Application(process.name, url, random, self.facts, queues, scene.cut_share, self._audit)
         application.is_given_up = self._is_given_up
         self.applications.append(application)
-        programs, count = {"client": (PROGRAMS, scene.programs), "extra": (HABITS, 2), "guest": (GUESTS, 2)}[name]
+        programs, count = {
+            "client": (PROGRAMS, scene.programs),
+            "extra": (HABITS, 2),
+            "guest": (GUESTS, 2),
+            "newcomer": (NEWCOMERS, 2),
+        }[name]
         work = client(application, programs, count, scene.steps)
         return asyncio.create_task(self._alive(process, work), name=process.name)
 
@@ -319,6 +336,7 @@ class _World:
         found += [f"{broker.name} does not run" for broker in self.brokers if not broker.is_running]
         if found:
             return  # nothing can be said about what is left
+        found += await self._waited()
         for broker in self.brokers:
             found += [*accounts.left(broker), *accounts.disagreements(broker)]
         drained: list[Handing] = []
@@ -343,6 +361,14 @@ class _World:
             found += [f"in {process}: {fault}" for fault in process.faults]
         failures = [(broker.name, why) for broker in self.brokers for why in broker.failures]
         found += [f"{name} failed: {why}" for name, why in failures]
+
+    async def _waited(self) -> list[str]:
+        """What was given back for later waits on over a restart, by a clock that was perhaps set back by then."""
+        for _ in range(_SET_BACK_MAX):
+            if not any(map(accounts.postponed, self.brokers)):
+                return []
+            await asyncio.sleep(_SET_BACK_S)
+        return ["what was given back for later has not come again"]
 
     def _configured(self) -> list[str]:
         """What an administrator was told is what there is."""

@@ -12,6 +12,7 @@ import enum
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from weakref import WeakSet
 
 from sterna._machines.ranges import Ranges
 from sterna._machines.settling import SessionState
@@ -29,16 +30,20 @@ class InHand:
     It is in the hands of whoever asked for it, until that comes back for the next one: then it is done with. Another
     who asks, or closes the consumer, says nothing about it. One that has ended well (`has_ended_well` says) is done
     with what it had; one that failed or was cancelled is not, and its message is delivered again.
+
+    When a link breaks, what they had is delivered again by itself; they are at work on it all the same.
     """
 
-    __slots__ = ("_has_ended_well", "_held")
+    __slots__ = ("_at_work", "_has_ended_well", "_held")
 
     def __init__(self, has_ended_well: Callable[[Holder | None], bool]) -> None:
         self._has_ended_well = has_ended_well
         self._held: dict[Holder | None, int] = {}
+        # Those that work on what is not theirs any more. Whoever never comes back is forgotten with his task.
+        self._at_work: WeakSet[Holder] = WeakSet()
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._held or self._at_work)
 
     def take(self, who: Holder | None, sequence: int) -> None:
         """`who` has it now."""
@@ -46,12 +51,14 @@ class InHand:
 
     def finished(self, who: Holder | None) -> list[int]:
         """What `who`, coming back, is done with, and what others were done with when they ended; forgotten here."""
+        if self._at_work and who is not None:
+            self._at_work.discard(who)
         done = [one for one in self._held if one is who or self._has_ended_well(one)]
         return [self._held.pop(one) for one in done]
 
     def holders(self) -> list[Holder | None]:
-        """Who has something in hand."""
-        return list(self._held)
+        """Who has something in hand, or had when it was taken away, and has not come back since."""
+        return [*self._held, *self._at_work]
 
     def sequences(self) -> list[int]:
         """Everything in anybody's hands."""
@@ -66,8 +73,9 @@ class InHand:
         return False
 
     def clear(self) -> list[int]:
-        """Forgets all; what there was."""
+        """Takes all away; what there was."""
         held = list(self._held.values())
+        self._at_work.update(one for one in self._held if one is not None)
         self._held.clear()
         return held
 
