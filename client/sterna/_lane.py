@@ -314,7 +314,7 @@ class Lane:
         """Whether a message of `size` bytes may be numbered now; sets the budget for those after it."""
         if self._waiters or not self.machine.has_room(size):
             return False
-        self.machine.grant(size)
+        self.machine.grant()
         return True
 
     async def room(self, size: int) -> None:
@@ -322,6 +322,7 @@ class Lane:
         loop, machine = asyncio.get_running_loop(), self.machine
         waiter = Waiter(loop.create_future(), size)
         self._waiters.append(waiter)
+        machine.budget = 0  # who comes later waits behind it
         try:
             self.look_for_room()
             await waiter.told
@@ -330,12 +331,15 @@ class Lane:
                 waiter.told = loop.create_future()
                 self.look_for_room()
                 await waiter.told
-            machine.grant(size)
+            machine.grant()
         finally:
+            is_first = not self._waiters or self._waiters[0] is waiter
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            # Behind the number that this message gets now.
-            loop.call_soon(self._pass_on)
+            if is_first:
+                # Behind the number that this message gets now. Of one that gives up behind the first nothing follows,
+                # or those who do would cost that its turn.
+                loop.call_soon(self._pass_on)
 
     def _pass_on(self) -> None:
         """The next sender of this lane waits, and the next lane of the connection has its turn."""

@@ -41,10 +41,11 @@ class _Connection:
         self.sent = [0] * lanes
 
     async def send(self, number: int, size: int) -> None:
-        """As a producer does; its budget is for what is small alone."""
+        """As a producer does."""
         lane = self.lanes[number]
-        machine = lane.machine
-        if (machine.budget <= 0 or size > _LIMIT // 10) and not lane.has_room(size):
+        machine, flow = lane.machine, self.flow
+        is_asked = machine.budget <= 0 or flow.turn is not None or flow.bytes + size > flow.limit
+        if is_asked and not lane.has_room(size):
             await lane.room(size)
         machine.give(bytes(size))
         lane.write()
@@ -57,9 +58,10 @@ class _Connection:
             self.lanes[number].on_confirmed(pb.Confirmed(first=unconfirmed[0], last=unconfirmed[-1]))
 
     async def flood(self, number: int, size: int) -> None:
-        """Sends for ever."""
+        """Sends for ever, several at a time, as a producer does."""
         while True:
-            await self.send(number, size)
+            for _ in range(8):
+                await self.send(number, size)
             await asyncio.sleep(0)
 
     async def steps(self, count: int, floods: range) -> None:
@@ -100,6 +102,55 @@ async def test_a_large_body_goes_beside_floods_of_small_ones(size: int) -> None:
     assert all(now > one + 10 for now, one in zip(connection.sent[:4], before, strict=False)), "the floods stand still"
     await _end(*floods)
     assert _in_line(connection) == (None, 0, 0, [0] * 5)
+
+
+async def test_a_large_body_keeps_its_turn_when_others_of_its_producer_give_up() -> None:
+    connection = _Connection(5)
+    floods = [asyncio.create_task(connection.flood(number, 20)) for number in range(4)]
+    await connection.steps(20, range(4))
+    large = asyncio.create_task(connection.send(4, 1500))
+    for _ in range(50):
+        # As one whose time is over.
+        behind = asyncio.create_task(connection.send(4, 20))
+        await connection.steps(1, range(4))
+        await _end(behind)
+    assert large.done()
+    await _end(large, *floods)
+    assert _in_line(connection) == (None, 0, 0, [0] * 5)
+
+
+async def test_what_a_producer_may_send_without_asking_is_no_room_for_others() -> None:
+    connection = _Connection(50)
+    for number in range(50):
+        await connection.send(number, 1)
+    floods = [asyncio.create_task(connection.flood(number, 100)) for number in range(50)]
+    most = 0
+    for _ in range(200):
+        await connection.steps(1, range(50))
+        most = max(most, connection.flow.bytes)
+    assert _LIMIT - 100 < most <= _LIMIT + 100
+    await _end(*floods)
+
+
+async def test_who_comes_later_waits_behind_a_large_body_of_its_producer() -> None:
+    connection = _Connection(2)
+    await connection.send(0, 1)
+    connection.confirm(0)
+    await connection.send(1, 900)
+    connection.lanes[1].on_rejected(pb.Rejected(first=1, error=_FOR_NOW))
+    large = asyncio.create_task(connection.send(0, 5000))
+    await asyncio.sleep(0)
+    small = asyncio.create_task(connection.send(0, 1))
+    await asyncio.sleep(0)
+    assert not large.done()
+    assert not small.done()
+    connection.lanes[1]._due()
+    for number in (1, 0, 0):
+        connection.confirm(number)
+        for _ in range(4):
+            await asyncio.sleep(0)
+    assert large.done()
+    assert small.done()
 
 
 async def test_what_waits_for_a_destination_that_is_away_stands_aside() -> None:

@@ -23,7 +23,7 @@ from sterna import errors
 from sterna._machines.publishing import Ahead, InFlight, Outbox, Run
 
 UNLIMITED: Final = 1 << 62
-#: Bytes are looked at this often.
+#: Window and numbers are looked at this often.
 _BUDGET_MAX: Final = 32
 #: What a producer that nobody confirms may have queued before its senders wait.
 _UNCONFIRMED_OUTBOX_BYTES: Final = 4 * 1024 * 1024
@@ -316,11 +316,13 @@ class Producing:
         """Whether its senders wait until something has been written, which is so of those that nobody confirms."""
         return not self.keeps and self.outbox.bytes >= _UNCONFIRMED_OUTBOX_BYTES
 
-    def grant(self, size: int) -> None:
-        """There is room for one of `size` bytes: several like it may be given before it is looked for again."""
+    def grant(self) -> None:
+        """There is room for one: several may be given before window and numbers are looked at again.
+
+        What the connection has in flight is looked at for each, or many producers would have many times as much.
+        """
         if self.keeps and self.closed is None:
-            own = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
-            self.budget = min(own, self.flow.messages(size))
+            self.budget = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
 
     # --- Opening, on each link anew
 

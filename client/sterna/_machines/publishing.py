@@ -128,10 +128,6 @@ class InFlight:
             return False
         return self.bytes == 0 or (self.bytes < self.limit and self.bytes + size <= 2 * self.limit)
 
-    def messages(self, size: int) -> int:
-        """How many messages of `size` bytes may go at once, as far as it is for this limit to say; at least one."""
-        return max(1, (self.limit - self.bytes) // (size or 1)) if self.turn is None else 1
-
 
 class Outbox:
     """An estimate of what a link's runs hold that was not written yet, of producers that no confirm holds back.
