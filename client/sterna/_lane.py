@@ -270,6 +270,7 @@ class Lane:
         self.owner.told()
         if self._transacted:
             self.look_for_room()
+        self._flow.wake()
 
     # --- Moving to another broker
 
@@ -366,14 +367,14 @@ class Lane:
         return bool(self._waiters)
 
     @property
-    def stalled_bytes(self) -> int:
-        """What of the connection's bytes in flight is this lane's, while its destination is away."""
-        return self.machine.stalled_bytes
-
-    @property
     def waits_for_flow(self) -> bool:
         """Whether somebody waits for room, and for nothing but the connection's."""
-        return bool(self._waiters) and self.machine.closed is None and self.machine.has_credit
+        return bool(self._waiters) and self.machine.closed is None and self._waits_its_turn
+
+    @property
+    def _waits_its_turn(self) -> bool:
+        # Whoever is away looks again when it is not: with the turn it would keep all others waiting.
+        return self.machine.has_credit and not self.machine.is_away
 
     @property
     def is_short(self) -> bool:
@@ -389,7 +390,7 @@ class Lane:
             first.told.set_result(None)
         elif not machine.keeps:
             self._wait_for_outbox()
-        elif machine.has_credit:
+        elif self._waits_its_turn:
             self._flow.enter(self)
 
     def transaction(self) -> int:

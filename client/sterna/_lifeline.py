@@ -56,7 +56,7 @@ class Lifeline:
         self.on_closed: Hook[Closed] = Hook("on_closed")
         self.on_temporary_replaced: Hook[TemporaryReplaced] = Hook("on_temporary_replaced")
         self.on_error: Hook[BaseException] = Hook("on_error")
-        self.flow = Flow(_INFLIGHT_BYTES, lambda: sum(lane.stalled_bytes for lane in self._lanes.values()))
+        self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
         #: What failed of producers that are over, and is not told yet.

@@ -22,7 +22,7 @@ class _Connection:
 
     def __init__(self, lanes: int) -> None:
         self.lanes: list[Any] = []
-        self.flow = Flow(_LIMIT, lambda: sum(lane.stalled_bytes for lane in self.lanes))
+        self.flow = Flow(_LIMIT)
         self.link: Any = Link("127.0.0.1:1", lambda _: None)
         numbers = iter(range(1, 1000))
         lifeline: Any = SimpleNamespace(
@@ -158,7 +158,7 @@ async def test_what_waits_for_a_destination_that_is_away_stands_aside() -> None:
     away = connection.lanes[0]
     await connection.send(0, 100)
     away.on_rejected(pb.Rejected(first=1, error=_FOR_NOW))
-    assert away.machine.stalled_bytes == 100
+    assert connection.flow.away == 100
     # It may go with nothing beside it, and something is.
     large = asyncio.create_task(connection.send(1, 5000))
     flood = asyncio.create_task(connection.flood(2, 20))
@@ -174,6 +174,27 @@ async def test_what_waits_for_a_destination_that_is_away_stands_aside() -> None:
     await _end(large, flood)
     away._held.clear()
     assert _in_line(connection) == (None, 0, 0, [0] * 3)
+
+
+async def test_what_is_away_takes_no_room_from_the_others_however_much_it_is() -> None:
+    connection = _Connection(4)
+    away = connection.lanes[0]
+    waits = asyncio.create_task(connection.flood(0, 100))
+    await connection.steps(5, range(0))
+    assert connection.flow.bytes == _LIMIT
+    away.on_rejected(pb.Rejected(first=1, last=10, error=_FOR_NOW))
+    floods = [asyncio.create_task(connection.flood(number, 20)) for number in (1, 2)]
+    await connection.steps(50, range(1, 3))
+    large = asyncio.create_task(connection.send(3, 900))
+    await connection.steps(50, range(1, 3))
+    assert large.done()
+    assert connection.flow.bytes <= 2 * _LIMIT
+    await _end(waits, *floods)
+    away._due()
+    for number in range(4):
+        connection.confirm(number, 100)
+    assert (connection.flow.bytes, connection.flow.away) == (0, 0)
+    assert _in_line(connection) == (None, 0, 0, [0] * 4)
 
 
 async def test_one_that_stands_aside_and_is_cancelled_leaves_nothing() -> None:

@@ -188,6 +188,32 @@ async def test_one_dead_broker_holds_up_nobody_who_sends_to_others(stage: Stage)
     await connection.close(failed=True)
 
 
+@staged
+async def test_what_is_sent_to_a_dead_broker_takes_no_room_from_who_sends_to_others(stage: Stage) -> None:
+    cluster = await to_nowhere(stage)
+    await cluster.placed("here", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    lost, here = await connection.producer("orders"), await connection.producer("here")
+    await moves(cluster, "b0")
+    await asyncio.sleep(2)
+
+    async def flood() -> None:
+        while True:
+            await lost.send_soon(bytes(100_000))
+
+    flooding = asyncio.create_task(flood())
+    await asyncio.sleep(2)
+    flow = connection._lifeline.flow
+    assert flow.limit - 100_000 < flow.away == flow.bytes <= flow.limit
+    began_s = stage.loop.time()
+    for _ in range(10):
+        await here.send(bytes(200_000), timeout=5)
+    assert stage.loop.time() - began_s < 1
+    flooding.cancel()
+    await connection.close(failed=True)
+    assert (flow.away, flow.bytes) == (0, 0)
+
+
 async def _outcome(task: asyncio.Task[Any]) -> Any:
     await asyncio.wait((task,))
     return task.exception() or task.result()

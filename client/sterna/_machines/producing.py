@@ -93,6 +93,8 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     State.CLOSED: dict.fromkeys(Event, State.CLOSED),
 }
+#: The states in which nobody knows when what is unconfirmed will be: its destination is not there, or no link.
+_AWAY: Final = frozenset({State.NEW, State.PAUSED, State.ADRIFT})
 #: The states in which it is open on a link.
 OPEN: Final = frozenset({State.CATCHING_UP, State.SERVING, State.PAUSED})
 
@@ -162,6 +164,7 @@ class Producing:
         "id",
         "id_prefix",
         "incarnation",
+        "is_away",
         "keeps",
         "marks",
         "next",
@@ -184,6 +187,8 @@ class Producing:
         self.id, self.session = id_, 0
         self.window = window
         self.keeps = keeps
+        #: Whether what it has in flight counts as away.
+        self.is_away = keeps
         #: Whether it goes on under its incarnation, where the broker knows it.
         self.resumes = resumes
         self.flow = flow
@@ -221,6 +226,11 @@ class Producing:
             self._handed = self.next - 1
         self.state = TRANSITIONS[self.state][event]
         self.serving = self.state is State.SERVING
+        is_away = self.keeps and self.state in _AWAY
+        if is_away is not self.is_away:
+            self.is_away = is_away
+            size = self._bytes_unconfirmed()
+            self.flow.away += size if is_away else -size
 
     # --- Messages
 
@@ -263,8 +273,11 @@ class Producing:
                 self._write(sequence, entry, transaction)
             if not self.keeps and self.run is not None:
                 self.run.waiting_bytes += all_of_it
-        elif self.keeps and self.state in OPEN:
-            self._again.append(sequence)  # behind what waits already
+        elif self.keeps:
+            if self.is_away:
+                self.flow.away += all_of_it
+            if self.state in OPEN:
+                self._again.append(sequence)  # behind what waits already
         return sequence
 
     def _write(self, sequence: int, entry: bytes | Entry, transaction: int = 0) -> None:
@@ -290,7 +303,7 @@ class Producing:
             return self.state not in OPEN or (
                 self.bytes_left > 0 and self.next <= self._sequence_limit and not self.outbox_is_full
             )
-        return self.has_credit and self.flow.has_room(size, self)
+        return self.has_credit and self.flow.has_room(size, self, is_away=self.is_away)
 
     @property
     def has_credit(self) -> bool:
@@ -303,13 +316,6 @@ class Producing:
             and self.state is not State.CATCHING_UP
             and self.state is not State.PAUSED
         )
-
-    @property
-    def stalled_bytes(self) -> int:
-        """What of the bytes in flight is this producer's, and goes on in its own time: its destination is not there."""
-        if self.serving or not self.keeps or self.state is State.CATCHING_UP:
-            return 0
-        return sum(len(entry) for entry in self.unconfirmed.values())
 
     @property
     def outbox_is_full(self) -> bool:
@@ -427,8 +433,16 @@ class Producing:
                     told.append((sequence, entry))
             elif entry is not None:  # else confirmed before, or of a transaction
                 freed += len(entry)
-        self.flow.bytes -= freed
+        self._taken_off(freed)
         return told
+
+    def _taken_off(self, size: int) -> None:
+        self.flow.bytes -= size
+        if self.is_away:
+            self.flow.away -= size
+
+    def _bytes_unconfirmed(self) -> int:
+        return sum(len(entry) for entry in self.unconfirmed.values())
 
     def refused(self, first: int, last: int) -> Outcomes:
         """These were refused for good; nothing of them is kept there. Returns those that waited."""
@@ -436,7 +450,7 @@ class Producing:
 
     def _drop(self, sequence: int) -> bytes | Entry:
         entry = self.unconfirmed.pop(sequence)
-        self.flow.bytes -= len(entry)
+        self._taken_off(len(entry))
         return entry
 
     def put_off(self, first: int, last: int) -> bool:
@@ -504,10 +518,12 @@ class Producing:
 
     def transfer(self, id_: int, flow: InFlight) -> None:
         """It belongs to another connection from now on, with what is unconfirmed."""
-        size = sum(len(entry) for entry in self.unconfirmed.values())
-        self.flow.bytes -= size
-        flow.bytes += size
+        size = self._bytes_unconfirmed()
+        self._taken_off(size)
         self.id, self.flow = id_, flow
+        flow.bytes += size
+        if self.is_away:
+            flow.away += size
 
     def close(self, error: errors.SternaError) -> Outcomes:
         """It is over, for this reason; the first one counts. Returns what was unconfirmed."""
