@@ -219,6 +219,36 @@ async def _outcome(task: asyncio.Task[Any]) -> Any:
     return task.exception() or task.result()
 
 
+@pytest.mark.parametrize("closes", ["connection", "session"])
+def test_whoever_is_sent_from_broker_to_broker_learns_at_once_of_the_end(closes: str) -> None:
+    """However long the pause is that has just begun."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.two("orders")
+        slow = sterna.Reconnect(initial_ms=20_000, maximum_ms=20_000)
+        connection = await stage.connect(cluster.brokers["b1"], reconnect=slow)
+        session, transacted = await connection.session(), await connection.session(transacted=True)
+        cluster.cut_off("b0")
+        await cluster.give("queue", "orders", "b0")
+        await asyncio.sleep(3)  # b1 has heard of it
+        asking: list[Any] = [session.consumer("orders"), session.producer("orders"), transacted.producer("orders")]
+        if closes == "connection":
+            asking += [connection.send("orders", "?"), connection.request("orders", "?", timeout=None)]
+        calls = [asyncio.create_task(one) for one in asking]
+        await asyncio.sleep(20)
+        assert not any(one.done() for one in calls)
+        began_s = stage.loop.time()
+        await asyncio.gather(session.close(), transacted.close())
+        if closes == "connection":
+            await connection.close()
+        assert [isinstance(await ended(one), errors.ClosedError) for one in calls] == [True] * len(calls)
+        assert stage.loop.time() - began_s < 1
+        await connection.close()
+
+    shown()
+
+
 @staged
 async def test_two_brokers_that_send_to_one_another_while_etcd_is_away_end_no_consumer_and_no_producer(
     stage: Stage,
