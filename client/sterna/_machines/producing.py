@@ -433,7 +433,9 @@ class Producing:
                     told.append((sequence, entry))
             elif entry is not None:  # else confirmed before, or of a transaction
                 freed += len(entry)
-        self._taken_off(freed)
+        self.flow.bytes -= freed  # a call would be a good part of what it costs
+        if self.is_away:
+            self.flow.away -= freed
         return told
 
     def _taken_off(self, size: int) -> None:
