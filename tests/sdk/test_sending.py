@@ -289,6 +289,31 @@ async def test_many_producers_together_have_no_more_in_flight_than_one(connect: 
     assert flow.limit - len(body) < most <= flow.limit + 2 * len(body)
 
 
+@pytest.mark.parametrize(
+    "own_broker",
+    [
+        (
+            manifest("Broker", "broker", "flowControl: true, limits: {uploadBytes: 2097152}"),
+            manifest("Queue", "held", "flowControlBytes: 262144"),
+        )
+    ],
+    indirect=True,
+    ids=["2 MiB of uploads"],
+)
+async def test_large_bodies_that_flow_control_holds_back_are_not_refused(
+    own_broker: RunningBroker, connect: Connect
+) -> None:
+    address = f"sterna://{own_broker.address}"
+    connection = await connect(address)
+    session = await connection.session()
+    producers = [await session.producer("held") for _ in range(4)]
+    # The first of them is taken, and the rest held back, with their bodies ahead of them.
+    sending = [asyncio.create_task(one.send(b"x" * 1_000_000)) for one in producers for _ in range(2)]
+    await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+    assert len(await drain(await (await connect(address)).consumer("held", prefetch=1), 8)) == 8
+    await asyncio.gather(*sending)
+
+
 @pytest.mark.covers("EMS-MSG-A15")
 async def test_a_higher_priority_is_handed_out_first(connect: Connect, name: str) -> None:
     connection = await connect()
