@@ -8,6 +8,7 @@ over brokers, so the session goes as a whole to where its first destination live
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -57,10 +58,14 @@ class Follower(Protocol):
 
 
 class Hops:
-    """How often and how long something is followed: as long as a connection that broke would be tried."""
+    """How often and how long something is followed: as long as a connection that broke would be tried.
 
-    def __init__(self, reconnect: Reconnect) -> None:
+    `rest` waits for so many seconds, or as long as there is any use in it.
+    """
+
+    def __init__(self, reconnect: Reconnect, rest: Callable[[float], Awaitable[None]]) -> None:
         self._reconnect = reconnect
+        self._rest = rest
         self._count = self._rounds = 0
         self._moving_since_s = self._away_since_s = 0.0
 
@@ -78,7 +83,9 @@ class Hops:
         more = self._count - HOPS_MAX
         if more >= 0 and self._is_over(self._moving_since_s):
             raise moved
-        await asyncio.sleep(pause_s(self._count - 1) if more < 0 else self._reconnect.pause_s(more))
+        # Brokers that send to one another are there: asked no more often where an application reconnects at once.
+        longer_s = self._reconnect.pause_s(more) if more >= 0 else 0.0
+        await self._rest(max(pause_s(self._count - 1), longer_s))
 
     async def pause_unreachable(self, error: errors.UnreachableError) -> None:
         """Before it is asked again where to go, since nobody was there.
@@ -90,7 +97,7 @@ class Hops:
             self._away_since_s = monotonic_s()
         if self._is_over(self._away_since_s):
             raise error
-        await asyncio.sleep(self._reconnect.pause_s(self._rounds))
+        await self._rest(self._reconnect.pause_s(self._rounds))
         self._count, self._rounds = 0, self._rounds + 1
 
     def _is_over(self, since_s: float) -> bool:
@@ -110,6 +117,20 @@ class Branches(Generic[P]):
         self.has_any = False
         self._by_lifeline: dict[Lifeline, P] = {}
         self._making = asyncio.Lock()
+        self._is_over = asyncio.Event()
+
+    def over(self) -> None:
+        """The root is over: whoever rests before he follows something shall find out at once."""
+        self._is_over.set()
+
+    async def _rest(self, pause_s: float) -> None:
+        if self._is_over.is_set():
+            # What is on another broker may outlive the root's connection.
+            await asyncio.sleep(pause_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._is_over.wait()
 
     @property
     def parts(self) -> list[P]:
@@ -158,7 +179,7 @@ class Branches(Generic[P]):
         Raises:
             SternaError: as `make` and `homed` do.
         """
-        hops = Hops(self.root.lifeline.options.reconnect)
+        hops = Hops(self.root.lifeline.options.reconnect, self._rest)
         while True:
             if moved is None:
                 try:

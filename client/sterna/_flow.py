@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from sterna._machines.producing import Producing
@@ -29,15 +28,14 @@ class Waiting(Protocol):
 class Flow(InFlight):
     """The bytes that a connection has in flight, all lanes together, and the lanes that wait for room, in line.
 
-    `stalled` says how many of the bytes are of destinations that are away: nobody knows when they will be off. What
-    could only go without these does not keep others waiting: it stands aside until they are another number.
+    What could only go without the bytes that are away does not keep others waiting: it stands aside until these are
+    another number.
     """
 
-    __slots__ = ("_aside", "_stalled", "waiting")
+    __slots__ = ("_aside", "waiting")
 
-    def __init__(self, limit: int, stalled: Callable[[], int]) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__(limit)
-        self._stalled = stalled
         self.waiting: dict[Waiting, None] = {}
         self._aside: dict[Waiting, int] = {}
 
@@ -57,8 +55,7 @@ class Flow(InFlight):
     def wake(self) -> None:
         """Something may have been taken off, or somebody may not wait any more: the first in line looks again."""
         if self._aside:
-            now = self._stalled()
-            for lane in [lane for lane, before in self._aside.items() if before != now]:
+            for lane in [lane for lane, before in self._aside.items() if before != self.away]:
                 del self._aside[lane]
                 self.waiting[lane] = None
             self._set_turn()
@@ -68,10 +65,10 @@ class Flow(InFlight):
                 self.leave(first)
                 continue
             first.look_for_room()
-            if not first.is_short or self.bytes >= self.limit or self.bytes != (stalled := self._stalled()):
+            if not first.is_short or self.bytes != self.away:
                 return
             self.leave(first)
-            self._aside[first] = stalled
+            self._aside[first] = self.away
 
     def _set_turn(self) -> None:
         first = next(iter(self.waiting), None)

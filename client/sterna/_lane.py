@@ -270,6 +270,7 @@ class Lane:
         self.owner.told()
         if self._transacted:
             self.look_for_room()
+        self._flow.wake()
 
     # --- Moving to another broker
 
@@ -314,7 +315,7 @@ class Lane:
         """Whether a message of `size` bytes may be numbered now; sets the budget for those after it."""
         if self._waiters or not self.machine.has_room(size):
             return False
-        self.machine.grant(size)
+        self.machine.grant()
         return True
 
     async def room(self, size: int) -> None:
@@ -322,6 +323,7 @@ class Lane:
         loop, machine = asyncio.get_running_loop(), self.machine
         waiter = Waiter(loop.create_future(), size)
         self._waiters.append(waiter)
+        machine.budget = 0  # who comes later waits behind it
         try:
             self.look_for_room()
             await waiter.told
@@ -330,12 +332,15 @@ class Lane:
                 waiter.told = loop.create_future()
                 self.look_for_room()
                 await waiter.told
-            machine.grant(size)
+            machine.grant()
         finally:
+            is_first = not self._waiters or self._waiters[0] is waiter
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            # Behind the number that this message gets now.
-            loop.call_soon(self._pass_on)
+            if is_first:
+                # Behind the number that this message gets now. Of one that gives up behind the first nothing follows,
+                # or those who do would cost that its turn.
+                loop.call_soon(self._pass_on)
 
     def _pass_on(self) -> None:
         """The next sender of this lane waits, and the next lane of the connection has its turn."""
@@ -362,14 +367,14 @@ class Lane:
         return bool(self._waiters)
 
     @property
-    def stalled_bytes(self) -> int:
-        """What of the connection's bytes in flight is this lane's, while its destination is away."""
-        return self.machine.stalled_bytes
-
-    @property
     def waits_for_flow(self) -> bool:
         """Whether somebody waits for room, and for nothing but the connection's."""
-        return bool(self._waiters) and self.machine.closed is None and self.machine.has_credit
+        return bool(self._waiters) and self.machine.closed is None and self._waits_its_turn
+
+    @property
+    def _waits_its_turn(self) -> bool:
+        # Whoever is away looks again when it is not: with the turn it would keep all others waiting.
+        return self.machine.has_credit and not self.machine.is_away
 
     @property
     def is_short(self) -> bool:
@@ -385,7 +390,7 @@ class Lane:
             first.told.set_result(None)
         elif not machine.keeps:
             self._wait_for_outbox()
-        elif machine.has_credit:
+        elif self._waits_its_turn:
             self._flow.enter(self)
 
     def transaction(self) -> int:

@@ -56,7 +56,7 @@ class Lifeline:
         self.on_closed: Hook[Closed] = Hook("on_closed")
         self.on_temporary_replaced: Hook[TemporaryReplaced] = Hook("on_temporary_replaced")
         self.on_error: Hook[BaseException] = Hook("on_error")
-        self.flow = Flow(_INFLIGHT_BYTES, lambda: sum(lane.stalled_bytes for lane in self._lanes.values()))
+        self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
         #: What failed of producers that are over, and is not told yet.
@@ -175,7 +175,9 @@ class Lifeline:
         limits = welcome.limits
         self.inline_bytes = link.frame_bytes // 2 - _FRAME_SLACK
         self.message_bytes = limits.message_bytes or self.message_bytes
-        self.flow.limit = min(_INFLIGHT_BYTES, limits.inflight_bytes // 2 or _INFLIGHT_BYTES)
+        # Where flow control holds messages back, their bodies that went ahead are kept as uploads meanwhile.
+        halves = (limit // 2 for limit in (limits.inflight_bytes, limits.upload_bytes) if limit)
+        self.flow.limit = min(_INFLIGHT_BYTES, *halves)
         if welcome.time_ms:
             self.told_time(welcome.time_ms)
 

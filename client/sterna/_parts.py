@@ -405,6 +405,8 @@ class Part:
             return
         self.closed = self.session.closed = error
         self.lifeline.forget(self)
+        if self.branches.root is self:
+            self.branches.over()
         self._note_undone()
         self.state.closed()
         self._settle_next()

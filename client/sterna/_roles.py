@@ -54,10 +54,6 @@ class LaneRole(Ending, Protocol):
     def origin(self) -> Any:
         """What the ledger knows it as, where there is one."""
 
-    @property
-    def stalled_bytes(self) -> int:
-        """What of the connection's bytes in flight is its, while its destination is away."""
-
     def on_credit(self, credit: Any) -> None:
         """ProducerCredit."""
 

@@ -326,9 +326,10 @@ class Producer:
                 message, upload = self._large(lane, header, links, properties, body, len(message))
         if self._transacted:
             await self._lifeline.ready()
-        size, machine = len(message) + (0 if upload is None else len(upload[1])), lane.machine
-        # A budget is for messages of about one size, and a large body has any.
-        if (machine.budget <= 0 or machine.bytes_left <= 0 or upload is not None) and not lane.has_room(size):
+        size = len(message) + (0 if upload is None else len(upload[1]))
+        machine, flow = lane.machine, lane.machine.flow
+        is_tight = machine.budget <= 0 or machine.bytes_left <= 0 or flow.turn is not None
+        if (is_tight or flow.bytes + size > flow.limit) and not lane.has_room(size):
             await lane.room(size)
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, times, target, upload, transaction)

@@ -269,6 +269,51 @@ async def test_the_window_in_bytes_holds_senders_back_and_lets_go(connect: Conne
         assert (await anext(consumer)).body == body
 
 
+async def test_many_producers_together_have_no_more_in_flight_than_one(connect: Connect, name: str) -> None:
+    connection = await connect()
+    session = await connection.session()
+    producers = [await session.producer(Topic(name)) for _ in range(20)]
+    for producer in producers:
+        await producer.send("x")
+    flow = connection._lifeline.flow
+    body, most = b"x" * 100_000, 0
+
+    async def flood(producer: sterna.Producer) -> None:
+        nonlocal most
+        for _ in range(30):  # 60 MB together
+            await producer.send_soon(body)
+            most = max(most, flow.bytes)
+
+    await asyncio.gather(*(flood(producer) for producer in producers))
+    await session.flush()
+    assert flow.limit - len(body) < most <= flow.limit + 2 * len(body)
+
+
+@pytest.mark.parametrize(
+    "own_broker",
+    [
+        (
+            manifest("Broker", "broker", "flowControl: true, limits: {uploadBytes: 2097152}"),
+            manifest("Queue", "held", "flowControlBytes: 262144"),
+        )
+    ],
+    indirect=True,
+    ids=["2 MiB of uploads"],
+)
+async def test_large_bodies_that_flow_control_holds_back_are_not_refused(
+    own_broker: RunningBroker, connect: Connect
+) -> None:
+    address = f"sterna://{own_broker.address}"
+    connection = await connect(address)
+    session = await connection.session()
+    producers = [await session.producer("held") for _ in range(4)]
+    # The first of them is taken, and the rest held back, with their bodies ahead of them.
+    sending = [asyncio.create_task(one.send(b"x" * 1_000_000)) for one in producers for _ in range(2)]
+    await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+    assert len(await drain(await (await connect(address)).consumer("held", prefetch=1), 8)) == 8
+    await asyncio.gather(*sending)
+
+
 @pytest.mark.covers("EMS-MSG-A15")
 async def test_a_higher_priority_is_handed_out_first(connect: Connect, name: str) -> None:
     connection = await connect()

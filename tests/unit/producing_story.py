@@ -254,7 +254,8 @@ class Story:
         """After each event."""
         machine = self.machine
         assert machine.serving == (machine.state is State.SERVING)
-        assert machine.flow.bytes == sum(len(entry) for entry in machine.unconfirmed.values())
+        size = sum(len(entry) for entry in machine.unconfirmed.values())
+        assert (machine.flow.bytes, machine.flow.away) == (size, size if machine.is_away else 0)
         assert list(machine.unconfirmed) == sorted(machine.unconfirmed)
         assert all(one < machine.next for one in machine.unconfirmed)
         kept = {entry.settle for entry in machine.unconfirmed.values() if isinstance(entry, Entry)}

@@ -16,7 +16,7 @@ from sterna._proto.sterna.v1 import messaging_pb2 as pb
 def lane_of(numbers: range, handed: int) -> Any:
     """With these numbers unconfirmed, of which those up to `handed` were given to a link that broke."""
     lifeline: Any = SimpleNamespace(
-        options=SimpleNamespace(book=None), flow=Flow(1 << 20, lambda: 0), next_producer_id=lambda: 1, broker="b"
+        options=SimpleNamespace(book=None), flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b"
     )
     part: Any = SimpleNamespace(lifeline=lifeline, number=1, state=SimpleNamespace(transacted=False))
     owner: Any = SimpleNamespace(told=lambda: None)
@@ -54,7 +54,7 @@ def linked() -> tuple[Any, Any]:
     """A lane, and a link whose frames are looked at here."""
     lifeline: Any = SimpleNamespace(
         options=SimpleNamespace(book=None),
-        flow=Flow(1 << 20, lambda: 0),
+        flow=Flow(1 << 20),
         next_producer_id=lambda: 1,
         broker="b",
         unroute_lane=lambda lane: None,

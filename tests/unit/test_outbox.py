@@ -21,7 +21,7 @@ class _Busy:
     def __init__(self, *, transacted: bool) -> None:
         self.link: Any = Link("127.0.0.1:1", lambda _: None)
         lifeline: Any = SimpleNamespace(
-            options=SimpleNamespace(book=None), flow=Flow(1 << 20, lambda: 0), next_producer_id=lambda: 1, broker="b"
+            options=SimpleNamespace(book=None), flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b"
         )
         part: Any = SimpleNamespace(lifeline=lifeline, number=3, state=SimpleNamespace(transacted=transacted))
         self.lane: Any = Lane(SimpleNamespace(told=lambda: None), part, None, 100, confirmed=transacted)

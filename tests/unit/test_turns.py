@@ -22,7 +22,7 @@ class _Connection:
 
     def __init__(self, lanes: int) -> None:
         self.lanes: list[Any] = []
-        self.flow = Flow(_LIMIT, lambda: sum(lane.stalled_bytes for lane in self.lanes))
+        self.flow = Flow(_LIMIT)
         self.link: Any = Link("127.0.0.1:1", lambda _: None)
         numbers = iter(range(1, 1000))
         lifeline: Any = SimpleNamespace(
@@ -41,10 +41,11 @@ class _Connection:
         self.sent = [0] * lanes
 
     async def send(self, number: int, size: int) -> None:
-        """As a producer does; its budget is for what is small alone."""
+        """As a producer does."""
         lane = self.lanes[number]
-        machine = lane.machine
-        if (machine.budget <= 0 or size > _LIMIT // 10) and not lane.has_room(size):
+        machine, flow = lane.machine, self.flow
+        is_asked = machine.budget <= 0 or flow.turn is not None or flow.bytes + size > flow.limit
+        if is_asked and not lane.has_room(size):
             await lane.room(size)
         machine.give(bytes(size))
         lane.write()
@@ -57,9 +58,10 @@ class _Connection:
             self.lanes[number].on_confirmed(pb.Confirmed(first=unconfirmed[0], last=unconfirmed[-1]))
 
     async def flood(self, number: int, size: int) -> None:
-        """Sends for ever."""
+        """Sends for ever, several at a time, as a producer does."""
         while True:
-            await self.send(number, size)
+            for _ in range(8):
+                await self.send(number, size)
             await asyncio.sleep(0)
 
     async def steps(self, count: int, floods: range) -> None:
@@ -102,12 +104,61 @@ async def test_a_large_body_goes_beside_floods_of_small_ones(size: int) -> None:
     assert _in_line(connection) == (None, 0, 0, [0] * 5)
 
 
+async def test_a_large_body_keeps_its_turn_when_others_of_its_producer_give_up() -> None:
+    connection = _Connection(5)
+    floods = [asyncio.create_task(connection.flood(number, 20)) for number in range(4)]
+    await connection.steps(20, range(4))
+    large = asyncio.create_task(connection.send(4, 1500))
+    for _ in range(50):
+        # As one whose time is over.
+        behind = asyncio.create_task(connection.send(4, 20))
+        await connection.steps(1, range(4))
+        await _end(behind)
+    assert large.done()
+    await _end(large, *floods)
+    assert _in_line(connection) == (None, 0, 0, [0] * 5)
+
+
+async def test_what_a_producer_may_send_without_asking_is_no_room_for_others() -> None:
+    connection = _Connection(50)
+    for number in range(50):
+        await connection.send(number, 1)
+    floods = [asyncio.create_task(connection.flood(number, 100)) for number in range(50)]
+    most = 0
+    for _ in range(200):
+        await connection.steps(1, range(50))
+        most = max(most, connection.flow.bytes)
+    assert _LIMIT - 100 < most <= _LIMIT + 100
+    await _end(*floods)
+
+
+async def test_who_comes_later_waits_behind_a_large_body_of_its_producer() -> None:
+    connection = _Connection(2)
+    await connection.send(0, 1)
+    connection.confirm(0)
+    await connection.send(1, 900)
+    connection.lanes[1].on_rejected(pb.Rejected(first=1, error=_FOR_NOW))
+    large = asyncio.create_task(connection.send(0, 5000))
+    await asyncio.sleep(0)
+    small = asyncio.create_task(connection.send(0, 1))
+    await asyncio.sleep(0)
+    assert not large.done()
+    assert not small.done()
+    connection.lanes[1]._due()
+    for number in (1, 0, 0):
+        connection.confirm(number)
+        for _ in range(4):
+            await asyncio.sleep(0)
+    assert large.done()
+    assert small.done()
+
+
 async def test_what_waits_for_a_destination_that_is_away_stands_aside() -> None:
     connection = _Connection(3)
     away = connection.lanes[0]
     await connection.send(0, 100)
     away.on_rejected(pb.Rejected(first=1, error=_FOR_NOW))
-    assert away.machine.stalled_bytes == 100
+    assert connection.flow.away == 100
     # It may go with nothing beside it, and something is.
     large = asyncio.create_task(connection.send(1, 5000))
     flood = asyncio.create_task(connection.flood(2, 20))
@@ -123,6 +174,27 @@ async def test_what_waits_for_a_destination_that_is_away_stands_aside() -> None:
     await _end(large, flood)
     away._held.clear()
     assert _in_line(connection) == (None, 0, 0, [0] * 3)
+
+
+async def test_what_is_away_takes_no_room_from_the_others_however_much_it_is() -> None:
+    connection = _Connection(4)
+    away = connection.lanes[0]
+    waits = asyncio.create_task(connection.flood(0, 100))
+    await connection.steps(5, range(0))
+    assert connection.flow.bytes == _LIMIT
+    away.on_rejected(pb.Rejected(first=1, last=10, error=_FOR_NOW))
+    floods = [asyncio.create_task(connection.flood(number, 20)) for number in (1, 2)]
+    await connection.steps(50, range(1, 3))
+    large = asyncio.create_task(connection.send(3, 900))
+    await connection.steps(50, range(1, 3))
+    assert large.done()
+    assert connection.flow.bytes <= 2 * _LIMIT
+    await _end(waits, *floods)
+    away._due()
+    for number in range(4):
+        connection.confirm(number, 100)
+    assert (connection.flow.bytes, connection.flow.away) == (0, 0)
+    assert _in_line(connection) == (None, 0, 0, [0] * 4)
 
 
 async def test_one_that_stands_aside_and_is_cancelled_leaves_nothing() -> None:

@@ -188,9 +188,65 @@ async def test_one_dead_broker_holds_up_nobody_who_sends_to_others(stage: Stage)
     await connection.close(failed=True)
 
 
+@staged
+async def test_what_is_sent_to_a_dead_broker_takes_no_room_from_who_sends_to_others(stage: Stage) -> None:
+    cluster = await to_nowhere(stage)
+    await cluster.placed("here", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    lost, here = await connection.producer("orders"), await connection.producer("here")
+    await moves(cluster, "b0")
+    await asyncio.sleep(2)
+
+    async def flood() -> None:
+        while True:
+            await lost.send_soon(bytes(100_000))
+
+    flooding = asyncio.create_task(flood())
+    await asyncio.sleep(2)
+    flow = connection._lifeline.flow
+    assert flow.limit - 100_000 < flow.away == flow.bytes <= flow.limit
+    began_s = stage.loop.time()
+    for _ in range(10):
+        await here.send(bytes(200_000), timeout=5)
+    assert stage.loop.time() - began_s < 1
+    flooding.cancel()
+    await connection.close(failed=True)
+    assert (flow.away, flow.bytes) == (0, 0)
+
+
 async def _outcome(task: asyncio.Task[Any]) -> Any:
     await asyncio.wait((task,))
     return task.exception() or task.result()
+
+
+@pytest.mark.parametrize("closes", ["connection", "session"])
+def test_whoever_is_sent_from_broker_to_broker_learns_at_once_of_the_end(closes: str) -> None:
+    """However long the pause is that has just begun."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.two("orders")
+        slow = sterna.Reconnect(initial_ms=20_000, maximum_ms=20_000)
+        connection = await stage.connect(cluster.brokers["b1"], reconnect=slow)
+        session, transacted = await connection.session(), await connection.session(transacted=True)
+        cluster.cut_off("b0")
+        await cluster.give("queue", "orders", "b0")
+        await asyncio.sleep(3)  # b1 has heard of it
+        asking: list[Any] = [session.consumer("orders"), session.producer("orders"), transacted.producer("orders")]
+        if closes == "connection":
+            asking += [connection.send("orders", "?"), connection.request("orders", "?", timeout=None)]
+        calls = [asyncio.create_task(one) for one in asking]
+        await asyncio.sleep(20)
+        assert not any(one.done() for one in calls)
+        began_s = stage.loop.time()
+        await asyncio.gather(session.close(), transacted.close())
+        if closes == "connection":
+            await connection.close()
+        assert [isinstance(await ended(one), errors.ClosedError) for one in calls] == [True] * len(calls)
+        assert stage.loop.time() - began_s < 1
+        await connection.close()
+
+    shown()
 
 
 @staged

@@ -23,7 +23,7 @@ from sterna import errors
 from sterna._machines.publishing import Ahead, InFlight, Outbox, Run
 
 UNLIMITED: Final = 1 << 62
-#: Bytes are looked at this often.
+#: Window and numbers are looked at this often.
 _BUDGET_MAX: Final = 32
 #: What a producer that nobody confirms may have queued before its senders wait.
 _UNCONFIRMED_OUTBOX_BYTES: Final = 4 * 1024 * 1024
@@ -93,6 +93,8 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     State.CLOSED: dict.fromkeys(Event, State.CLOSED),
 }
+#: The states in which nobody knows when what is unconfirmed will be: its destination is not there, or no link.
+_AWAY: Final = frozenset({State.NEW, State.PAUSED, State.ADRIFT})
 #: The states in which it is open on a link.
 OPEN: Final = frozenset({State.CATCHING_UP, State.SERVING, State.PAUSED})
 
@@ -168,6 +170,7 @@ class Producing:
         "id",
         "id_prefix",
         "incarnation",
+        "is_away",
         "keeps",
         "marks",
         "next",
@@ -190,6 +193,8 @@ class Producing:
         self.id, self.session = id_, 0
         self.window = window
         self.keeps = keeps
+        #: Whether what it has in flight counts as away.
+        self.is_away = keeps
         #: Whether it goes on under its incarnation, where the broker knows it.
         self.resumes = resumes
         self.flow = flow
@@ -227,6 +232,11 @@ class Producing:
             self._handed = self.next - 1
         self.state = TRANSITIONS[self.state][event]
         self.serving = self.state is State.SERVING
+        is_away = self.keeps and self.state in _AWAY
+        if is_away is not self.is_away:
+            self.is_away = is_away
+            size = self._bytes_unconfirmed()
+            self.flow.away += size if is_away else -size
 
     # --- Messages
 
@@ -269,8 +279,11 @@ class Producing:
                 self._write(sequence, entry, transaction)
             if not self.keeps and self.run is not None:
                 self.run.waiting_bytes += all_of_it
-        elif self.keeps and self.state in OPEN:
-            self._again.append(sequence)  # behind what waits already
+        elif self.keeps:
+            if self.is_away:
+                self.flow.away += all_of_it
+            if self.state in OPEN:
+                self._again.append(sequence)  # behind what waits already
         return sequence
 
     def _write(self, sequence: int, entry: bytes | Entry, transaction: int = 0) -> None:
@@ -296,7 +309,7 @@ class Producing:
             return self.state not in OPEN or (
                 self.bytes_left > 0 and self.next <= self._sequence_limit and not self.outbox_is_full
             )
-        return self.has_credit and self.flow.has_room(size, self)
+        return self.has_credit and self.flow.has_room(size, self, is_away=self.is_away)
 
     @property
     def has_credit(self) -> bool:
@@ -311,22 +324,17 @@ class Producing:
         )
 
     @property
-    def stalled_bytes(self) -> int:
-        """What of the bytes in flight is this producer's, and goes on in its own time: its destination is not there."""
-        if self.serving or not self.keeps or self.state is State.CATCHING_UP:
-            return 0
-        return sum(len(entry) for entry in self.unconfirmed.values())
-
-    @property
     def outbox_is_full(self) -> bool:
         """Whether its senders wait until something has been written, which is so of those that nobody confirms."""
         return not self.keeps and self.outbox.bytes >= _UNCONFIRMED_OUTBOX_BYTES
 
-    def grant(self, size: int) -> None:
-        """There is room for one of `size` bytes: several like it may be given before it is looked for again."""
+    def grant(self) -> None:
+        """There is room for one: several may be given before window and numbers are looked at again.
+
+        What the connection has in flight is looked at for each, or many producers would have many times as much.
+        """
         if self.keeps and self.closed is None:
-            own = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
-            self.budget = min(own, self.flow.messages(size))
+            self.budget = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
 
     # --- Opening, on each link anew
 
@@ -431,8 +439,18 @@ class Producing:
                     told.append((sequence, entry))
             elif entry is not None:  # else confirmed before, or of a transaction
                 freed += len(entry)
-        self.flow.bytes -= freed
+        self.flow.bytes -= freed  # a call would be a good part of what it costs
+        if self.is_away:
+            self.flow.away -= freed
         return told
+
+    def _taken_off(self, size: int) -> None:
+        self.flow.bytes -= size
+        if self.is_away:
+            self.flow.away -= size
+
+    def _bytes_unconfirmed(self) -> int:
+        return sum(len(entry) for entry in self.unconfirmed.values())
 
     def refused(self, first: int, last: int) -> Outcomes:
         """These were refused for good; nothing of them is kept there. Returns those that waited."""
@@ -440,7 +458,7 @@ class Producing:
 
     def _drop(self, sequence: int) -> bytes | Entry:
         entry = self.unconfirmed.pop(sequence)
-        self.flow.bytes -= len(entry)
+        self._taken_off(len(entry))
         return entry
 
     def put_off(self, first: int, last: int) -> bool:
@@ -508,10 +526,12 @@ class Producing:
 
     def transfer(self, id_: int, flow: InFlight) -> None:
         """It belongs to another connection from now on, with what is unconfirmed."""
-        size = sum(len(entry) for entry in self.unconfirmed.values())
-        self.flow.bytes -= size
-        flow.bytes += size
+        size = self._bytes_unconfirmed()
+        self._taken_off(size)
         self.id, self.flow = id_, flow
+        flow.bytes += size
+        if self.is_away:
+            flow.away += size
 
     def close(self, error: errors.SternaError) -> Outcomes:
         """It is over, for this reason; the first one counts. Returns what was unconfirmed."""

@@ -110,27 +110,29 @@ class InFlight:
     Room is given in turns. While somebody has the turn all others wait, or what is small would always come before what
     is large. Whoever has it may go beyond the limit by one message, as long as all of it is less than twice the limit:
     so much does the broker take (`inflight_bytes`). What is larger still goes alone.
+
+    What is away, nobody confirms: it does not count for whoever is not, up to the limit once more, or one destination
+    that is away would hold up all others. Who is away has the limit alone.
     """
 
-    __slots__ = ("bytes", "limit", "turn")
+    __slots__ = ("away", "bytes", "limit", "turn")
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0
+        #: How many of them are of destinations that are away: nobody knows when they will be off.
+        self.away = 0
         self.limit = limit
         #: Whose turn it is; None: nobody waits.
         self.turn: object | None = None
 
-    def has_room(self, size: int, who: object) -> bool:
+    def has_room(self, size: int, who: object, *, is_away: bool = False) -> bool:
         """Whether `who` may have `size` more bytes in flight; one message alone always may be."""
+        here = self.bytes if is_away else self.bytes - min(self.away, self.limit)
         if self.turn is None:
-            return self.bytes == 0 or self.bytes + size <= self.limit
+            return self.bytes == 0 or here + size <= self.limit
         if self.turn is not who:
             return False
-        return self.bytes == 0 or (self.bytes < self.limit and self.bytes + size <= 2 * self.limit)
-
-    def messages(self, size: int) -> int:
-        """How many messages of `size` bytes may go at once, as far as it is for this limit to say; at least one."""
-        return max(1, (self.limit - self.bytes) // (size or 1)) if self.turn is None else 1
+        return self.bytes == 0 or (here < self.limit and self.bytes + size <= 2 * self.limit)
 
 
 class Outbox:
