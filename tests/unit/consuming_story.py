@@ -26,9 +26,6 @@ class Loop:
     """Who iterates over a consumer: in the SDK a task, or a thread."""
 
 
-_I, _J = Loop(), Loop()
-
-
 class WrongError(AssertionError):
     """The machines have done what they must not."""
 
@@ -118,6 +115,7 @@ class Story:
         self.session = SessionState(mode)
         self.broker = Broker()
         self.outbox: list[Any] = []
+        self.loops = [Loop(), Loop()]
         self.hands: dict[Loop, Taken] = {}
         self.taken: list[Taken] = []
         self.seen: set[int] = set()
@@ -309,17 +307,18 @@ class Story:
 
     def _on_i(self) -> None:
         """A loop's next step."""
-        self._take(_I, done=False)
+        self._take(self.loops[0], done=False)
 
     def _on_j(self) -> None:
         """That of another task."""
-        self._take(_J, done=False)
+        self._take(self.loops[1], done=False)
 
     def _on_e(self) -> None:
-        """The task of the first loop ends well."""
-        if (one := self.hands.pop(_I, None)) is not None:
+        """The task of the first loop ends well; whoever iterates then is another."""
+        if (one := self.hands.pop(self.loops[0], None)) is not None:
             self.finished.add(one.sequence)
-            self.ended[_I] = True
+            self.ended[self.loops[0]] = True
+            self.loops[0] = Loop()
 
     def _on_a(self) -> None:
         """The application acknowledges what it was handed last, and waits for the broker's word."""
@@ -457,7 +456,7 @@ class Story:
                     self._acknowledged(one)
             if self.session.transacted:
                 self._on_m()
-            for who in (_I, _J):
+            for who in self.loops:
                 if who in self.hands and self.session.acknowledges_itself:
                     self._take(who, done=False)
         left = SIZES.keys() - self.broker.acknowledged

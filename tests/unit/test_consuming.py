@@ -65,6 +65,10 @@ def test_longer_stories_end_well(mode: AcknowledgeMode) -> None:
     assert wrong == []
 
 
+def test_a_loop_that_has_ended_says_nothing_of_the_one_behind_it() -> None:
+    assert told(AcknowledgeMode.AUTO, "bdddieic") == ""
+
+
 class Walk(RuleBasedStateMachine):
     """Long stories."""
 
