@@ -308,9 +308,7 @@ class Producer:
             lane, header, times = await self._overridden(delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
         links = b""
         if correlation_id is not None or reply_to is not None or type or encoding:
-            if reply_to is not None:
-                reply_to = await self._lifeline.settled_name(reply_to)
-            links = encode_links(correlation_id, reply_to, type, encoding)
+            links = await self._links(correlation_id, reply_to, type, encoding)
         if compress:
             properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
         is_bound = self.destination is not None and destination is None
@@ -341,6 +339,14 @@ class Producer:
         if not self._burst:
             await asyncio.sleep(0)
         return sequence
+
+    async def _links(
+        self, correlation_id: str | None, reply_to: Destination | None, type_: str, encoding: str
+    ) -> bytes:
+        """The header fields for receivers; replies go to where a temporary destination is known by now."""
+        if reply_to is not None:
+            reply_to = await self._lifeline.settled_name(reply_to)
+        return encode_links(correlation_id, reply_to, type_, encoding)
 
     @asynccontextmanager
     async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
