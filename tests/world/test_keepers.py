@@ -12,7 +12,7 @@ from tests.world.__main__ import played
 from tests.world.run import Scene
 
 #: One with a start that is told to stop, and one by itself whose configuration is read again.
-_STARTS = replace(Scene.of(2000100), clients=1, programs=1, steps=1, faults=0, extras=0, deeds=4, guests=0)
+_STARTS = replace(Scene.of(2000100), clients=1, programs=1, steps=1, faults=0, extras=0, deeds=4, guests=0, newcomers=0)
 _RELOADS = replace(_STARTS, seed=2000103, brokers=1)
 
 
