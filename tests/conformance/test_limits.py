@@ -341,6 +341,28 @@ async def test_what_a_commit_brings_to_a_full_subscriber_has_the_oldest_discarde
     assert [message.body for message in await provider.browse_durable(word, client_id=word)] == ["b", "c"]
 
 
+@pytest.mark.covers("EMS-DEST-A63")
+async def test_a_purge_of_what_is_delayed_leaves_what_is_due_and_what_is_of_others(
+    provider: Provider, session: Session, queue: Queue, word: str
+) -> None:
+    topic, other = Topic(f"any.{word}.own"), Topic(f"any.{word}.other")
+    for name, pattern in (("own", "own"), ("all", ">")):
+        await provider.define_durable(Topic(f"any.{word}.{pattern}"), name, client_id=word)
+    for place in (topic, other, queue):
+        await session.send(place, "now")
+        await session.send(place, "late", delivery_delay_ms=3_600_000)
+    delayed = [Queue(f"$sys.delayed.t.{place.name}") for place in (topic, other)]
+    with refused(provider, Refusal.NO_SUCH_DESTINATION):
+        await provider.purge(Topic(f"$sys.delayed.t.{word}.unknown"))
+    # Of the topic it waits in both subscriptions, and is one message for whoever looks.
+    assert await provider.purge(Topic(delayed[0].name)) == 2
+    assert [[found.body for found in await provider.browse(name)] for name in delayed] == [[], ["late"]]
+    assert [found.body for found in await provider.browse_durable("all", client_id=word)] == ["now", "now"]
+    assert await provider.purge(delayed[1]) == 1
+    assert await provider.purge(Queue(f"$sys.delayed.q.{queue.name}")) == 1
+    assert await waiting(provider, queue) == ["now"]
+
+
 # What a property may be, by kind: EMS-DEST-A11, A23, A24, A26.
 PROPERTIES: list[tuple[type[Queue] | type[Topic], dict[str, Any], bool]] = [
     *((kind, {name: value}, True) for kind in (Queue, Topic) for name, value in [

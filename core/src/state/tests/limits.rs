@@ -347,6 +347,33 @@ fn what_falls_due_waits_until_the_limits_of_its_topic_are_known() {
     assert_eq!(bench.texts(full), ["a", "later"]);
 }
 
+// covers: EMS-DEST-A63
+#[test]
+fn a_purge_of_what_is_delayed_of_a_topic_leaves_what_is_due_and_what_is_of_others() {
+    let mut bench = Bench::new();
+    let news = bench.topic("news", Properties::default());
+    let other = bench.topic("other", Properties::default());
+    let own = bench.subscribe("own", "news", |_| {});
+    let all = bench.subscribe("all", ">", |_| {});
+    for topic in [news, other] {
+        bench.send(topic, &Message::text("now"));
+        bench.send(topic, &Message::text("late").delay(100));
+        bench.send(topic, &Message::text("late, in memory").volatile().delay(100));
+    }
+    bench.settle();
+    bench.restart();
+    bench.send(news, &Message::text("late too").volatile().delay(100));
+    assert_eq!(bench.state().purge_delayed(news, "admin").unwrap(), 4);
+    assert_eq!(bench.state().purge_delayed(news, "admin").unwrap(), 0);
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.state().source(all).unwrap().statistics.delayed_messages, 1);
+    bench.advance(100);
+    bench.settle();
+    assert_eq!(bench.texts(own), ["now"]);
+    assert_eq!(bench.texts(all), ["now", "now", "late"]);
+}
+
 #[test]
 fn a_life_that_ends_before_the_delay_puts_a_message_aside_once_however_late_both_are_noticed() {
     let mut bench = Bench::new();
