@@ -195,13 +195,19 @@ class Admin:
         return int(answer.messages)
 
     async def purge_queue(self, name: str) -> int:
-        """Drop all messages of a queue; returns how many (EMS-DEST-B14)."""
+        """Drop all messages of a queue; returns how many (EMS-DEST-B14).
+
+        `$sys.delayed.q.` before a queue's name: what is delayed of it (EMS-DEST-A63).
+        """
         from sterna._proto.sterna.v1 import admin_pb2
 
         return int((await self._call("Purge", admin_pb2.PurgeRequest(queue=name))).messages)
 
     async def purge_topic(self, name: str) -> int:
-        """Drop what all subscriptions to this topic, or to this very pattern, hold; returns how many (EMS-DEST-B15)."""
+        """Drop what all subscriptions to this topic, or to this very pattern, hold; returns how many (EMS-DEST-B15).
+
+        `$sys.delayed.t.` before a topic's name: what is delayed of it, wherever it waits (EMS-DEST-A63).
+        """
         from sterna._proto.sterna.v1 import admin_pb2
 
         return int((await self._call("Purge", admin_pb2.PurgeRequest(topic=name))).messages)

@@ -29,8 +29,8 @@ TEMPORARY_SETTINGS = "TMP.>"
 
 # The queue for what cannot be delivered: every broker has one.
 UNDELIVERED = "$sys.undelivered"
-# Under this and a queue's name one sees what is delayed of that queue; it is no queue by itself (EMS-DEST-A63).
-DELAYED_QUEUE_PREFIX = "$sys.delayed.q."
+# Under these and the name of a queue or topic one sees what is delayed of it; they are no destinations (EMS-DEST-A63).
+DELAYED_QUEUE_PREFIX, DELAYED_TOPIC_PREFIX = "$sys.delayed.q.", "$sys.delayed.t."
 _TEMPORARY_SETTINGS_PREFIX = "TMP."
 
 # How a broker calls what it has for itself, and what goes with the connection that made it.

@@ -12,7 +12,9 @@ import pytest
 from tests.conformance.provider import (
     NON_PERSISTENT,
     PERSISTENT,
+    PRESERVE_UNDELIVERED,
     RELIABLE,
+    UNDELIVERED,
     Mode,
     Provider,
     Queue,
@@ -282,6 +284,83 @@ async def test_what_falls_due_in_a_full_queue_has_the_oldest_discarded(
 
     await eventually(it_is_due)
     assert sorted(message.body for message in await provider.browse(queue)) == ["b", "late"]
+
+
+# The policy; what a full subscriber has when messages fall due for it, and which of them are kept as undelivered.
+DUE_AT_SUBSCRIBER: list[tuple[str | None, list[str], list[str]]] = [
+    (None, ["a", "b"], []),
+    ("default", ["a", "b"], []),
+    ("discardOld", ["b", "late"], []),
+    ("rejectIncoming", ["a", "b"], ["late"]),
+]
+
+
+@pytest.mark.covers("EMS-DEST-A24", "EMS-DEST-A64", "EMS-MSG-A08")
+@pytest.mark.parametrize("pattern", ["due", ">"])
+@pytest.mark.parametrize(("policy", "held", "kept"), DUE_AT_SUBSCRIBER)
+async def test_what_falls_due_for_a_full_subscriber_of_a_topic_meets_what_comes_there_meets(
+    provider: Provider,
+    session: Session,
+    word: str,
+    policy: str | None,
+    held: list[str],
+    kept: list[str],
+    pattern: str,
+) -> None:
+    topic = Topic(f"any.{word}.due")
+    await provider.define(topic, maxmsgs=2, **({} if policy is None else {"overflowPolicy": policy}))
+    await provider.define_durable(Topic(f"any.{word}.{pattern}"), word, client_id=word)
+    asked = {"word": word, PRESERVE_UNDELIVERED: True}
+    await session.send(topic, "late", delivery_delay_ms=1_000, properties=asked)
+    await send_all(session, topic, "a", "b")
+
+    async def it_is_due() -> bool:
+        return not await provider.browse(Queue(f"$sys.delayed.t.{topic.name}"))
+
+    await eventually(it_is_due)
+    assert sorted(message.body for message in await provider.browse_durable(word, client_id=word)) == held
+
+    async def it_is_kept() -> bool:
+        found = await provider.browse(UNDELIVERED, selector=f"word = '{word}'")
+        return [(message.body, str(message.destination)) for message in found] == [(body, str(topic)) for body in kept]
+
+    await eventually(it_is_kept)
+
+
+@pytest.mark.covers("EMS-DEST-A24")
+async def test_what_a_commit_brings_to_a_full_subscriber_has_the_oldest_discarded(
+    provider: Provider, topic: Topic, word: str
+) -> None:
+    await provider.define(topic, maxmsgs=2, overflowPolicy="discardOld")
+    await provider.define_durable(topic, word, client_id=word)
+    sending = await session_of(provider, Mode.TRANSACTED)
+    await send_all(sending, topic, "a", "b")
+    await sending.commit()
+    await send_all(sending, topic, "c")
+    await sending.commit()
+    assert [message.body for message in await provider.browse_durable(word, client_id=word)] == ["b", "c"]
+
+
+@pytest.mark.covers("EMS-DEST-A63")
+async def test_a_purge_of_what_is_delayed_leaves_what_is_due_and_what_is_of_others(
+    provider: Provider, session: Session, queue: Queue, word: str
+) -> None:
+    topic, other = Topic(f"any.{word}.own"), Topic(f"any.{word}.other")
+    for name, pattern in (("own", "own"), ("all", ">")):
+        await provider.define_durable(Topic(f"any.{word}.{pattern}"), name, client_id=word)
+    for place in (topic, other, queue):
+        await session.send(place, "now")
+        await session.send(place, "late", delivery_delay_ms=3_600_000)
+    delayed = [Queue(f"$sys.delayed.t.{place.name}") for place in (topic, other)]
+    with refused(provider, Refusal.NO_SUCH_DESTINATION):
+        await provider.purge(Topic(f"$sys.delayed.t.{word}.unknown"))
+    # Of the topic it waits in both subscriptions, and is one message for whoever looks.
+    assert await provider.purge(Topic(delayed[0].name)) == 2
+    assert [[found.body for found in await provider.browse(name)] for name in delayed] == [[], ["late"]]
+    assert [found.body for found in await provider.browse_durable("all", client_id=word)] == ["now", "now"]
+    assert await provider.purge(delayed[1]) == 1
+    assert await provider.purge(Queue(f"$sys.delayed.q.{queue.name}")) == 1
+    assert await waiting(provider, queue) == ["now"]
 
 
 # What a property may be, by kind: EMS-DEST-A11, A23, A24, A26.

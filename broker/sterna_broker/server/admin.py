@@ -123,7 +123,7 @@ class Administration:
         return held
 
     async def purge(self, request: admin.PurgeRequest) -> admin.PurgeResponse:
-        """Drops all messages of a queue, of a topic's subscriptions, or of a durable subscription."""
+        """Drops all messages of a queue, a topic's subscriptions, a durable subscription, or a name of delayed ones."""
         what, client_id = request.WhichOneof("what"), ""
         if what == "queue":
             kind, name = "Queue", request.queue
@@ -183,9 +183,13 @@ class Administration:
         """
         if self._desk is None:
             return
-        listed = (
-            f"{client_id}/{name}" if kind == "DurableSubscription" else name.removeprefix(names.DELAYED_QUEUE_PREFIX)
-        )
+        listed = name
+        if kind == "DurableSubscription":
+            listed = f"{client_id}/{name}"
+        elif name.startswith(names.DELAYED_TOPIC_PREFIX):
+            kind, listed = "Topic", name.removeprefix(names.DELAYED_TOPIC_PREFIX)
+        elif kind == "Queue":
+            listed = name.removeprefix(names.DELAYED_QUEUE_PREFIX)
         await self._found(kind, listed)
         self._check_here(kind, listed, None)
 

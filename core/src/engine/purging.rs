@@ -26,18 +26,17 @@ impl Engine {
 
     /// Drops what is seen under a name that is no destination, where that can be dropped.
     fn purge_viewed(&mut self, name: &str, viewed: Viewed<'_>) -> Result<u64, Refused> {
-        let instead = match viewed {
-            Viewed::Delayed(Kind::Queue, queue) => {
-                let found = self.state.destination(Kind::Queue, queue).map(|found| found.id);
-                let id = found.ok_or_else(|| missing(Kind::Queue, queue))?;
-                let purged = self.state.purge_delayed(id, "administrator");
-                return purged.map_err(|error| of_state(&error));
-            }
-            Viewed::Delayed(Kind::Topic, _) => "Purge the topic, or its durable subscriptions.",
-            Viewed::Returning => "Purge the queues that its messages are of.",
+        let Viewed::Delayed(kind, of) = viewed else {
+            let message = format!(
+                "{} cannot be purged. Purge the queues that its messages are of.",
+                name_excerpt(name)
+            );
+            return Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message));
         };
-        let message = format!("{} cannot be purged. {instead}", name_excerpt(name));
-        Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message))
+        let found = self.state.destination(kind, of).map(|found| found.id);
+        let id = found.ok_or_else(|| missing(kind, of))?;
+        let purged = self.state.purge_delayed(id, "administrator");
+        purged.map_err(|error| of_state(&error))
     }
 
     /// Drops what a source holds, and takes it from whoever was handed it.
@@ -63,11 +62,15 @@ impl Engine {
     }
 
     /// Drops what every subscription to this topic, or to this very pattern, holds (EMS-DEST-B15). A subscription to another
-    /// pattern keeps what it has of the topic. How many messages, counted for each subscription.
+    /// pattern keeps what it has of the topic. Under the name by which what is delayed of a topic is seen, that goes, wherever
+    /// it waits (EMS-DEST-A63). How many messages, counted for each subscription.
     ///
     /// # Errors
     /// There is neither such a topic nor such a subscription, or the store takes nothing more.
     pub fn purge_topic(&mut self, name: &str) -> Result<u64, Refused> {
+        if let Some(viewed @ Viewed::Delayed(Kind::Topic, _)) = Viewed::of(name) {
+            return self.purge_viewed(name, viewed);
+        }
         let subscriptions = self.state.catalogue().subscriptions();
         let mut sources: Vec<SourceId> = subscriptions
             .filter(|found| found.pattern.as_str() == name)

@@ -7,7 +7,6 @@ use crate::name::{DestinationName, Pattern};
 use crate::selector::Selector;
 
 use super::bridge::Bridge;
-use super::browsing::View;
 use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, WatermarkHead, kinds};
 use super::error::StateError;
@@ -457,43 +456,6 @@ impl State {
         if let Some(destination) = self.tables.catalogue.destination_mut(id) {
             destination.producers = destination.producers.saturating_sub(1);
         }
-    }
-
-    /// Drops every message of a source, also what is in flight: it does not come back (EMS-DEST-B14). What an open
-    /// transaction has acknowledged or sent is left to it. Says how many.
-    ///
-    /// # Errors
-    /// There is no such source, or the log takes no record.
-    pub fn purge(&mut self, id: SourceId, actor: &str) -> Result<u64, StateError> {
-        let purged = self.purge_those(id, actor, |_| true)?;
-        let end = self.log.end();
-        if let Some(source) = self.tables.sources.get_mut(&id) {
-            source.purged = end;
-        }
-        Ok(purged)
-    }
-
-    /// Drops what senders delayed of a queue's messages, and leaves the others (EMS-DEST-A63). How many.
-    ///
-    /// # Errors
-    /// As for [`State::purge`].
-    pub fn purge_delayed(&mut self, queue: DestinationId, actor: &str) -> Result<u64, StateError> {
-        self.purge_those(queue.source(), actor, |entry| View::Delayed(queue).shows(entry))
-    }
-
-    fn purge_those(&mut self, id: SourceId, actor: &str, wanted: impl Fn(&Entry) -> bool) -> Result<u64, StateError> {
-        let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
-        let waiting: Vec<(u8, Entry)> = source
-            .queue
-            .iter()
-            .filter(|(_, entry)| {
-                let flight = source.queue.flight(entry.sequence);
-                wanted(entry) && !entry.is(GATED) && flight.is_none_or(|flight| flight.transaction == 0)
-            })
-            .map(|(priority, entry)| (priority, *entry))
-            .collect();
-        self.end_entries(id, &waiting, Reason::Purged, actor)?;
-        Ok(waiting.len() as u64)
     }
 
     /// Moves a waiting message to another queue.

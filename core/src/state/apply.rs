@@ -6,6 +6,8 @@ use crate::selector::{Scope, Selector};
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::codec::HeadError;
@@ -183,6 +185,7 @@ impl Tables {
             entry,
             expires_ms,
             ready_ms,
+            destination: head.destination(reference.copy).unwrap_or_default(),
         }
     }
 
@@ -334,6 +337,7 @@ impl Tables {
             entry,
             expires_ms: 0,
             ready_ms: 0,
+            destination: head.origin,
         };
         if live {
             pending.entry.flags |= GATED;
@@ -390,6 +394,7 @@ impl Tables {
                 .entry(id.source())
                 .or_insert_with(|| Source::new(id.source(), None, logged));
             source.destination = Some(id);
+            source.delayed_to = FxHashMap::default();
             source.named = true;
         }
     }

@@ -206,7 +206,8 @@ impl State {
         }
         match cursor.view {
             View::Delayed(id) if id.source() != cursor.source => {
-                let is_own = self.destination_of(entry)? == Some(id);
+                let source = self.tables.sources.get(&cursor.source);
+                let is_own = source.is_some_and(|source| source.delayed_to(entry.sequence) == Some(id));
                 Some(is_own && cursor.seen.insert((entry.position, entry.copy)))
             }
             _ => Some(true),

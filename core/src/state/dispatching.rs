@@ -309,19 +309,6 @@ impl State {
         }
     }
 
-    /// Where a message was sent, if that can be told; none: it is being read first.
-    pub(super) fn destination_of(&mut self, entry: &Entry) -> Option<Option<DestinationId>> {
-        match self.fetch(entry.position) {
-            Ok(None) => None,
-            Err(_) => Some(None),
-            Ok(Some((head, _))) => {
-                let mut known = MessageHead::default();
-                let read = known.decode(&head);
-                Some(read.ok().and_then(|()| known.destination(entry.copy)))
-            }
-        }
-    }
-
     /// A message with what the broker knows about it. If it is not in memory, a read is asked for ([`State::take_reads`]).
     pub fn payload(&mut self, position: Position) -> Payload {
         match self.fetch(position) {

@@ -4,10 +4,13 @@ use smallvec::SmallVec;
 
 use crate::log::{AppendError, Position, Purpose};
 
+use super::browsing::View;
 use super::catalogue_record::kinds;
+use super::error::StateError;
 use super::facade::State;
 use super::ids::{DestinationId, SourceId};
 use super::queue::{Entry, GATED};
+use super::source::Source;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::volatile::is_volatile;
 use super::witness::What;
@@ -141,6 +144,56 @@ impl State {
             self.tables.note_destroyed(id, reason.name(), removed);
         }
         Ok(())
+    }
+
+    /// Drops every message of a source, also what is in flight: it does not come back (EMS-DEST-B14). What an open
+    /// transaction has acknowledged or sent is left to it. Says how many.
+    ///
+    /// # Errors
+    /// There is no such source, or the log takes no record.
+    pub fn purge(&mut self, id: SourceId, actor: &str) -> Result<u64, StateError> {
+        let purged = self.purge_those(id, actor, |_, _| true)?;
+        let end = self.log.end();
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            source.purged = end;
+        }
+        Ok(purged)
+    }
+
+    /// Drops what senders delayed of a queue's or topic's messages, and leaves the others (EMS-DEST-A63). How many, for a topic
+    /// counted in each subscription.
+    ///
+    /// # Errors
+    /// As for [`State::purge`].
+    pub fn purge_delayed(&mut self, destination: DestinationId, actor: &str) -> Result<u64, StateError> {
+        let view = View::Delayed(destination);
+        let mut purged = 0;
+        for id in self.viewed_sources(view) {
+            purged += self.purge_those(id, actor, |source, entry| {
+                view.shows(entry) && source.delayed_to(entry.sequence) == Some(destination)
+            })?;
+        }
+        Ok(purged)
+    }
+
+    fn purge_those(
+        &mut self,
+        id: SourceId,
+        actor: &str,
+        wanted: impl Fn(&Source, &Entry) -> bool,
+    ) -> Result<u64, StateError> {
+        let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
+        let waiting: Vec<(u8, Entry)> = source
+            .queue
+            .iter()
+            .filter(|(_, entry)| {
+                let flight = source.queue.flight(entry.sequence);
+                wanted(source, entry) && !entry.is(GATED) && flight.is_none_or(|flight| flight.transaction == 0)
+            })
+            .map(|(priority, entry)| (priority, *entry))
+            .collect();
+        self.end_entries(id, &waiting, Reason::Purged, actor)?;
+        Ok(waiting.len() as u64)
     }
 
     /// How long the heads of terminal records are, for asking whether there is room for them.

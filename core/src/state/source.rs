@@ -162,6 +162,8 @@ pub struct Source {
     pub(super) awaiting: bool,
     pub(super) dirty: bool,
     pub(super) moved: FxHashMap<u64, Moved>,
+    /// Topics of what senders delayed, by sequence; of a queue nothing. The limits that hold when it falls due are its topic's.
+    pub(super) delayed_to: FxHashMap<u64, DestinationId>,
     /// What waits for the redelivery delay, by sequence.
     pub(super) returning: FxHashMap<u64, Returned>,
     /// Header parts of messages for selectors (EMS-CLI-A20), by sequence.
@@ -204,11 +206,17 @@ impl Source {
             awaiting: false,
             dirty: false,
             moved: FxHashMap::default(),
+            delayed_to: FxHashMap::default(),
             returning: FxHashMap::default(),
             headers: FxHashMap::default(),
             returned: VecDeque::new(),
             returns: 0,
         }
+    }
+
+    /// Where a message was sent that its sender delayed and that is not due yet.
+    pub(super) fn delayed_to(&self, sequence: u64) -> Option<DestinationId> {
+        self.destination.or_else(|| self.delayed_to.get(&sequence).copied())
     }
 
     /// Whether an entry, handed out now, may have been delivered before.
@@ -309,6 +317,9 @@ impl Source {
         self.account_delayed(entry, false);
         if entry.is(RETURNED) {
             self.returning.remove(&entry.sequence);
+        }
+        if entry.is(DELAYED) {
+            self.delayed_to.remove(&entry.sequence);
         }
         if entry.is(IN_FLIGHT) {
             self.statistics.in_flight_messages -= 1;

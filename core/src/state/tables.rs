@@ -229,10 +229,14 @@ impl Tables {
             entry,
             expires_ms,
             ready_ms,
+            destination,
         } = *pending;
         let Some(source) = self.sources.get_mut(&id) else {
             return;
         };
+        if entry.is(DELAYED) && source.destination.is_none() {
+            source.delayed_to.insert(entry.sequence, destination);
+        }
         source.account_in(&entry);
         source.statistics.published_total += 1;
         source.statistics.published_bytes_total += u64::from(entry.bytes);

@@ -213,9 +213,9 @@ impl State {
             .entries
             .iter()
             .filter_map(|pending| {
-                let source = self.tables.sources.get(&pending.source)?;
-                let destination = self.tables.catalogue.destination(source.destination?)?;
-                (destination.properties.overflow == OverflowPolicy::DiscardOld).then_some((source.id, destination.id))
+                let destination = self.tables.catalogue.destination(pending.destination)?;
+                let discards = destination.properties.overflow == OverflowPolicy::DiscardOld;
+                discards.then_some((pending.source, destination.id))
             })
             .collect();
         found.sort_unstable();

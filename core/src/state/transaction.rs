@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::log::Position;
 
-use super::ids::{SourceId, Tx, Xid};
+use super::ids::{DestinationId, SourceId, Tx, Xid};
 use super::queue::Entry;
 use super::terminal_record::TerminalHead;
 
@@ -26,6 +26,8 @@ pub(super) struct PendingEntry {
     pub expires_ms: u64,
     /// Monotonic end of its delay; 0: none.
     pub ready_ms: u64,
+    /// Where it was sent.
+    pub destination: DestinationId,
 }
 
 /// One open transaction.

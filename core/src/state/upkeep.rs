@@ -8,9 +8,10 @@ use crate::log::{
 use super::catalogue_record::WatermarkHead;
 use super::error::StateError;
 use super::facade::State;
-use super::ids::{DestinationId, SourceId};
+use super::ids::{DestinationId, Kind, SourceId};
 use super::properties::OverflowPolicy;
 use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT, RETURNED};
+use super::room::{Room, room};
 use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
 use super::tables::Tables;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX};
@@ -51,6 +52,16 @@ impl ReadJob {
             Self::Again => ReadJobDone::Again,
         }
     }
+}
+
+/// What becomes of a message whose delay is over.
+enum AtDue {
+    /// It is ready.
+    Ready,
+    /// It is put aside: kept, if its sender wants that (EMS-MSG-A08).
+    Refused,
+    /// A subscriber goes without it, as without any that comes while there is no room.
+    PassedOver,
 }
 
 /// A piece of upkeep, to be run on any thread.
@@ -192,10 +203,12 @@ impl State {
             .postpone(Timer::new(retry_ms, id, priority, sequence, kind));
     }
 
-    /// A delay is over: the message is ready, unless its destination is full and refuses (EMS-MSG-A08, EMS-DEST-A64).
+    /// A delay is over: the message is ready, unless there is no room for it (EMS-MSG-A08, EMS-DEST-A64).
     fn end_delay(&mut self, timer: &Timer) {
         let (id, priority, sequence) = (timer.source, timer.priority(), timer.sequence());
-        if let Some(destination) = self.tables.awaits_properties(id) {
+        let found = self.tables.sources.get(&id);
+        let destination = found.and_then(|source| source.delayed_to(sequence));
+        if let Some(destination) = destination.filter(|id| self.tables.want_properties(*id)) {
             self.tables.timers.park(destination, *timer);
             return;
         }
@@ -221,7 +234,10 @@ impl State {
             return;
         };
         // What was in the queue before finds its place there again, whatever came meanwhile.
-        let is_full = !before.is(RETURNED | IN_FLIGHT) && self.has_no_room_at_due(id, &before);
+        let due = match destination {
+            Some(destination) if !before.is(RETURNED | IN_FLIGHT) => self.room_at_due(id, destination, &before),
+            _ => AtDue::Ready,
+        };
         let Some(source) = self.tables.sources.get_mut(&id) else {
             return;
         };
@@ -232,7 +248,15 @@ impl State {
         let entry = *entry;
         source.account_delayed(&before, false);
         source.returning.remove(&sequence);
-        if is_full && self.put_aside(id, priority, &entry, Reason::Discarded).is_ok() {
+        source.delayed_to.remove(&sequence);
+        let gone = match due {
+            AtDue::Ready => false,
+            AtDue::Refused => self.put_aside(id, priority, &entry, Reason::Discarded).is_ok(),
+            AtDue::PassedOver => self
+                .end_entries(id, &[(priority, entry)], Reason::Discarded, "")
+                .is_ok(),
+        };
+        if gone {
             return;
         }
         if let Some(source) = self.tables.sources.get_mut(&id) {
@@ -241,26 +265,39 @@ impl State {
         self.tables.mark_dirty(id);
     }
 
-    /// Whether a queue refuses what is due in it now. One that discards what is oldest does so here, as for any message that
-    /// comes: what is handed out stays, and so does everything while the log has no room (EMS-DEST-A24).
-    fn has_no_room_at_due(&mut self, id: SourceId, entry: &Entry) -> bool {
-        let Some(source) = self.tables.sources.get(&id) else {
-            return false;
+    /// What the limits of a queue, or of the topic that a message was sent to, make of it when it is due. Where what is oldest
+    /// is to be discarded that is done here, as for any message that comes: what is handed out stays, and so does everything
+    /// while the log has no room (EMS-DEST-A24).
+    fn room_at_due(&mut self, id: SourceId, by: DestinationId, entry: &Entry) -> AtDue {
+        let (Some(source), Some(destination)) = (self.tables.sources.get(&id), self.tables.catalogue.destination(by))
+        else {
+            return AtDue::Ready;
         };
-        let Some(queue) = source.destination.and_then(|id| self.tables.catalogue.destination(id)) else {
-            return false;
-        };
-        let (by, waiting) = (queue.id, source.statistics.counted().0);
-        match queue.properties.overflow {
-            OverflowPolicy::Default => false,
-            OverflowPolicy::DiscardOld => {
+        let (kind, properties) = (destination.kind, &destination.properties);
+        match (kind, properties.overflow) {
+            (Kind::Queue, OverflowPolicy::Default) => AtDue::Ready,
+            (Kind::Queue, OverflowPolicy::DiscardOld) => {
                 let _ = self.make_room(id, by, entry.bytes.into());
-                false
+                AtDue::Ready
             }
-            OverflowPolicy::RejectIncoming => {
-                let messages_max = queue.properties.messages_max;
-                messages_max > 0 && waiting >= messages_max
+            (Kind::Queue, OverflowPolicy::RejectIncoming) => {
+                let (messages_max, waiting) = (properties.messages_max, source.statistics.counted().0);
+                if messages_max > 0 && waiting >= messages_max {
+                    AtDue::Refused
+                } else {
+                    AtDue::Ready
+                }
             }
+            // The others have it: what one subscriber has no room for is refused to that one.
+            (Kind::Topic, overflow) => match room(source, properties, (entry.bytes.into(), 0), false) {
+                Room::Enough => AtDue::Ready,
+                Room::AfterDiscarding => {
+                    let _ = self.make_room(id, by, entry.bytes.into());
+                    AtDue::Ready
+                }
+                Room::Full(_) if overflow == OverflowPolicy::RejectIncoming => AtDue::Refused,
+                Room::Full(_) => AtDue::PassedOver,
+            },
         }
     }
 

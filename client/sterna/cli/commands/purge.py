@@ -11,8 +11,8 @@ from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 
-# What waits for its delivery delay is purged by its queue's name behind this.
-_DELAYED = "$sys.delayed.q."
+# What waits for its delivery delay is purged by its queue's or topic's name behind these.
+_DELAYED, _DELAYED_OF_TOPIC = "$sys.delayed.q.", "$sys.delayed.t."
 
 EXAMPLES = options.examples("sterna purge queue orders", "sterna purge durable audit --client-id auditor --yes")
 
@@ -30,8 +30,9 @@ def purge(
 ) -> None:
     """Drop all messages of a queue, a topic or a durable subscription, those being processed too.
 
-    Of a topic: what every subscription to it holds, but for those to a pattern. Asks first; of a queue or
-    durable it says how many there are.
+    Of a topic: what every subscription to it holds, but for those to a pattern. Under '$sys.delayed.q.NAME'
+    (kind queue) or '$sys.delayed.t.NAME' (kind topic): what waits there for its delivery delay. Asks first;
+    of a queue or durable it says how many there are.
     """
     wanted = resource_kind(kind, among=("Queue", "Topic", "DurableSubscription"))
     run_loop(_purge(wanted, name, client_id, server, timeout, output, yes=yes))
@@ -42,7 +43,10 @@ async def _purge(
 ) -> None:
     async with server.admin(timeout=timeout) as client:
         owner, own = await durable_of(client, name, client_id) if kind == "DurableSubscription" else ("", "")
-        if not yes and kind == "Topic":
+        if not yes and name.startswith(_DELAYED_OF_TOPIC):
+            topic = name.removeprefix(_DELAYED_OF_TOPIC)
+            asking.confirm(f"Drop what is delayed of topic {topic} in all subscriptions?", yes=yes)
+        elif not yes and kind == "Topic":
             # What the broker counts for a topic has in it what subscriptions to patterns hold, which stays.
             asking.confirm(f"Drop what all subscriptions to topic {name} hold?", yes=yes)
         elif not yes:

@@ -202,6 +202,178 @@ fn a_delay_that_ends_at_a_full_queue_drops_the_message_or_keeps_it_as_undelivere
     assert_eq!(bench.texts(UNDELIVERED.source()), ["kept"]);
 }
 
+// covers: EMS-MSG-A08, EMS-DEST-A24, EMS-DEST-A64
+#[test]
+fn what_falls_due_for_a_full_subscriber_meets_what_a_message_that_comes_meets() {
+    for (policy, held, is_kept) in [
+        (OverflowPolicy::Default, ["a", "b"], false),
+        (OverflowPolicy::DiscardOld, ["kept", "b"], false),
+        (OverflowPolicy::RejectIncoming, ["a", "b"], true),
+    ] {
+        let aside: &[&str] = if is_kept { &["kept"] } else { &[] };
+        let counts = (2 - u64::from(is_kept), u64::from(is_kept));
+        for (name, pattern) in [("durable", "news"), ("wide", "*"), ("", "news"), ("", ">")] {
+            let mut bench = Bench::new();
+            let topic = bench.topic("news", limited(2, 0, policy));
+            let full = bench.subscribe(name, pattern, |_| {});
+            bench.send(topic, &Message::text("gone").delay(100));
+            bench.send(topic, &Message::text("kept").delay(100).preserved());
+            bench.send(topic, &Message::text("a"));
+            bench.send(topic, &Message::text("b"));
+            bench.settle();
+            if !name.is_empty() {
+                // Its record says which topic it is of, after a restart as before.
+                bench.restart();
+            }
+            bench.advance(99);
+            bench.settle();
+            assert_eq!(bench.texts(full), ["a", "b"], "{policy:?} {pattern}");
+            bench.advance(1);
+            bench.settle();
+            assert_eq!(bench.texts(full), held, "{policy:?} {pattern}");
+            assert_eq!(bench.texts(UNDELIVERED.source()), aside, "{policy:?} {pattern}");
+            let statistics = bench.state().source(full).unwrap().statistics;
+            assert_eq!((statistics.messages, statistics.delayed_messages), (2, 0));
+            assert_eq!((statistics.discarded_total, statistics.undelivered_total), counts);
+        }
+    }
+}
+
+// covers: EMS-DEST-A24, EMS-DEST-A64
+#[test]
+fn what_falls_due_drops_nothing_that_a_subscriber_holds() {
+    let mut bench = Bench::new();
+    let topic = bench.topic("news", limited(2, 0, OverflowPolicy::DiscardOld));
+    let full = bench.subscribe("d", "news", |_| {});
+    bench.send(topic, &Message::text("first").delay(100));
+    bench.send(topic, &Message::text("second").delay(200));
+    bench.send(topic, &Message::text("held"));
+    bench.send(topic, &Message::text("waits"));
+    bench.settle();
+    let (_, held, _) = bench.take(full).unwrap();
+    bench.advance(100);
+    bench.settle();
+    // Now that all is handed out there is nothing to discard: it goes without the next one, as it would at a send.
+    let (text, first, _) = bench.take(full).unwrap();
+    assert_eq!(text, "first");
+    bench.advance(100);
+    bench.settle();
+    bench.acknowledge(full, held);
+    bench.acknowledge(full, first);
+    bench.settle();
+    assert!(bench.texts(full).is_empty());
+    assert_eq!(bench.state().source(full).unwrap().statistics.discarded_total, 2);
+}
+
+// covers: EMS-DEST-A24
+#[test]
+fn a_commit_has_the_oldest_of_a_full_subscriber_discarded() {
+    let mut bench = Bench::new();
+    let topic = bench.topic("news", limited(2, 0, OverflowPolicy::DiscardOld));
+    let named = bench.subscribe("d", "news", |_| {});
+    let wide = bench.subscribe("", "*", |_| {});
+    bench.send(topic, &Message::text("a"));
+    bench.send(topic, &Message::text("b"));
+    let tx = Tx { owner: 1, number: 1 };
+    bench.send_in(tx, topic, &Message::text("c")).unwrap();
+    bench.settle();
+    assert_eq!(bench.texts(named), ["a", "b"]);
+    bench.state().commit(tx).unwrap();
+    bench.settle();
+    assert_eq!(
+        (bench.texts(named), bench.texts(wide)),
+        (
+            vec!["b".to_owned(), "c".to_owned()],
+            vec!["b".to_owned(), "c".to_owned()]
+        )
+    );
+}
+
+// covers: EMS-DEST-A20, EMS-DEST-A22, EMS-DEST-A64
+#[test]
+fn limits_of_what_falls_due_are_those_of_its_topic_and_of_each_subscriber() {
+    let mut bench = Bench::new();
+    let size = Message::text("1").encode().len() as u64;
+    let small = bench.topic("news.small", limited(0, size, OverflowPolicy::Default));
+    let wide = bench.topic("news.wide", Properties::default());
+    let both = bench.subscribe("both", "news.*", |_| {});
+    let one = bench.subscribe("one", "news.small", |_| {});
+    bench.send(small, &Message::text("s").delay(100));
+    bench.send(wide, &Message::text("w").delay(100));
+    bench.send(wide, &Message::text("1"));
+    bench.settle();
+    bench.restart();
+    bench.advance(100);
+    bench.settle();
+    assert_eq!(
+        (bench.texts(both), bench.texts(one)),
+        (vec!["w".into(), "1".into()], vec!["s".to_owned()])
+    );
+}
+
+// covers: EMS-DEST-A64
+#[test]
+fn what_falls_due_waits_until_the_limits_of_its_topic_are_known() {
+    let mut bench = Bench::new();
+    let properties = limited(1, 0, OverflowPolicy::RejectIncoming);
+    let name = DestinationName::parse("news").unwrap();
+    let made = bench
+        .state()
+        .ensure_destination(Kind::Topic, &name, Origin::Dynamic, properties.clone());
+    let topic = made.unwrap();
+    let full = bench.subscribe("d", "news", |_| {});
+    bench.send(topic, &Message::text("late").delay(100));
+    bench.send(topic, &Message::text("a"));
+    bench.settle();
+    bench.restart();
+    bench.advance(100);
+    bench.settle();
+    assert_eq!(bench.texts(full), ["a"]);
+    assert_eq!(bench.state().take_wanted(10), [topic]);
+    assert!(bench.state().note_properties(topic, Some(properties)));
+    bench.advance(0);
+    bench.settle();
+    let statistics = bench.state().source(full).unwrap().statistics;
+    assert_eq!((statistics.messages, statistics.discarded_total), (1, 1));
+    // A topic that is no more has no limits.
+    bench.send(topic, &Message::text("later").delay(100));
+    bench.settle();
+    bench.state().unsettle_dynamic();
+    bench.advance(100);
+    assert_eq!(bench.texts(full), ["a"]);
+    bench.state().delete_destination(topic, true, "admin").unwrap();
+    bench.advance(0);
+    bench.settle();
+    assert_eq!(bench.texts(full), ["a", "later"]);
+}
+
+// covers: EMS-DEST-A63
+#[test]
+fn a_purge_of_what_is_delayed_of_a_topic_leaves_what_is_due_and_what_is_of_others() {
+    let mut bench = Bench::new();
+    let news = bench.topic("news", Properties::default());
+    let other = bench.topic("other", Properties::default());
+    let own = bench.subscribe("own", "news", |_| {});
+    let all = bench.subscribe("all", ">", |_| {});
+    for topic in [news, other] {
+        bench.send(topic, &Message::text("now"));
+        bench.send(topic, &Message::text("late").delay(100));
+        bench.send(topic, &Message::text("late, in memory").volatile().delay(100));
+    }
+    bench.settle();
+    bench.restart();
+    bench.send(news, &Message::text("late too").volatile().delay(100));
+    assert_eq!(bench.state().purge_delayed(news, "admin").unwrap(), 4);
+    assert_eq!(bench.state().purge_delayed(news, "admin").unwrap(), 0);
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.state().source(all).unwrap().statistics.delayed_messages, 1);
+    bench.advance(100);
+    bench.settle();
+    assert_eq!(bench.texts(own), ["now"]);
+    assert_eq!(bench.texts(all), ["now", "now", "late"]);
+}
+
 #[test]
 fn a_life_that_ends_before_the_delay_puts_a_message_aside_once_however_late_both_are_noticed() {
     let mut bench = Bench::new();
