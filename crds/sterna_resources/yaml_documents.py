@@ -13,10 +13,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import Scanner, ScannerError
 
 from sterna_resources.problems import Place, Problem
 
 DEPTH_MAX = 32
+# What is a little too deep is still composed: it is told of by its field, and the documents after it are judged, too.
+_SCANNED_DEPTH_MAX = 2 * DEPTH_MAX
 # Each node takes at least a character, so a text with more nodes than this can only repeat itself by aliases.
 NODES_MIN = 10_000
 
@@ -45,11 +48,12 @@ class Document:
 def documents(text: str, source: str) -> Iterator[Document]:
     """The documents of a text, empty ones left out. A text that is not YAML yields a last document with the problem."""
     composer = YAML(typ="safe", pure=True)
+    composer.Scanner = _BoundedScanner
     nodes = composer.compose_all(text)
     while True:
         try:
             node = next(nodes, None)
-        except (YAMLError, ValueError, RecursionError) as error:
+        except (YAMLError, ValueError) as error:
             yield Document(source, None, {}, [_syntax_problem(error, source)])
             return
         if node is None:
@@ -64,12 +68,34 @@ def _syntax_problem(error: Exception, source: str) -> Problem:
     if isinstance(error, MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "cannot be read"
-    elif isinstance(error, RecursionError):
-        what = f"is nested deeper than {DEPTH_MAX} levels"
     else:
         what = str(error).partition("\n")[0]
     place = Place(source, mark.line + 1, mark.column + 1) if mark is not None else Place(source, 1)
     return Problem(place, "", f"not valid YAML: {what}")
+
+
+class _BoundedScanner(Scanner):
+    """Refuses what is nested far too deeply at the character where it gets so.
+
+    Of many open brackets each may begin a key: the scanner reads on for each of them, over all those that are open,
+    before the parser hears of the first. A composer that counts is asked too late.
+    """
+
+    def fetch_flow_collection_start(self, token_class: Any, to_push: str) -> None:
+        """Begins a collection in brackets."""
+        self._check_depth()
+        super().fetch_flow_collection_start(token_class, to_push)
+
+    def add_indent(self, column: int) -> bool:
+        """Begins one by indentation, if it is one."""
+        is_deeper = super().add_indent(column)
+        if is_deeper:
+            self._check_depth()
+        return is_deeper
+
+    def _check_depth(self) -> None:
+        if len(self.indents) + self.flow_level > _SCANNED_DEPTH_MAX:
+            raise ScannerError(None, None, f"is nested deeper than {DEPTH_MAX} levels", self.reader.get_mark())
 
 
 class _Builder:

@@ -1,8 +1,8 @@
 """etcd, as Sterna uses it: a client, every key, every value.
 
-`client`, `watch`, `leases`, `endpoints`, `errors` and `values` are a small client of etcd's v3 interface over grpc.aio
-that knows nothing of Sterna; `layout` (keys), `records` (values) and `identity` (is this our store?) are what brokers
-and operator share. Nothing here knows a broker or Kubernetes.
+`client`, `watch`, `leases`, `endpoints`, `credentials`, `errors` and `values` are a small client of etcd's v3 interface
+over grpc.aio that knows nothing of Sterna; `layout` (keys), `records` (values) and `identity` (is this our store?) are
+what brokers and operator share. Nothing here knows a broker or Kubernetes.
 """
 
 from sterna_etcd.client import Etcd

@@ -18,8 +18,9 @@ from typing import Any, Self
 import grpc
 
 from sterna_etcd import values, wire
+from sterna_etcd.credentials import unreadable
 from sterna_etcd.endpoints import Endpoint, Endpoints, closed
-from sterna_etcd.errors import AccessError, CompactedError, EtcdError, UnavailableError, UnknownOutcomeError, Verdict
+from sterna_etcd.errors import CompactedError, EtcdError, UnavailableError, UnknownOutcomeError, Verdict
 from sterna_etcd.errors import classified as _classified
 from sterna_etcd.leases import Lease
 from sterna_etcd.proto import etcd_pb2 as pb
@@ -283,7 +284,7 @@ class Etcd:
         try:
             password = await asyncio.to_thread(self.settings.current_password)
         except OSError as error:
-            raise AccessError(f"etcd: {error.filename} cannot be read: {error.strerror}") from error
+            raise unreadable(error) from error
         method = wire.AUTHENTICATE
         call = channel.unary_unary(
             method.path,

@@ -6,11 +6,11 @@ what was sent can have an unknown outcome. A channel is made anew when a certifi
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
 
+from sterna_etcd import credentials
 from sterna_etcd.errors import AccessError, UnavailableError
 from sterna_etcd.settings import EtcdSettings, target_of
 from sterna_etcd.surroundings import monotonic_s
@@ -54,8 +54,9 @@ class Endpoint:
         """A connected channel.
 
         Raises:
-            UnavailableError: it could not be connected in time; nothing was sent.
-            AccessError: a certificate's file cannot be read.
+            UnavailableError: it could not be connected in time, or files that have changed cannot be used, since
+                somebody may be in the middle of writing them; nothing was sent.
+            AccessError: a certificate's file cannot be used.
         """
         try:
             return await self._connected(await self._current(), timeout_s)
@@ -101,12 +102,14 @@ class Endpoint:
         async with self._making:
             try:
                 made_of, parts = await asyncio.to_thread(self._read_files, self._made_of if self._channel else ())
-            except OSError as error:
-                raise AccessError(f"etcd: {error.filename} cannot be read: {error.strerror}") from error
+            except AccessError as error:
+                if self._channel is None:
+                    raise
+                raise UnavailableError(str(error)) from error
             if self._channel is None or parts is not None:
                 self._retire()
-                credentials = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
-                self._channel = make_channel(target_of(self.url), credentials, _OPTIONS)
+                shown = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
+                self._channel = make_channel(target_of(self.url), shown, _OPTIONS)
                 self._made_of = made_of
             return self._channel
 
@@ -117,15 +120,13 @@ class Endpoint:
             self._retired[task] = None
             task.add_done_callback(lambda done: self._retired.pop(done, None))
 
-    def _read_files(
-        self, known: tuple[float, ...]
-    ) -> tuple[tuple[float, ...], tuple[bytes | None, bytes | None, bytes | None] | None]:
+    def _read_files(self, known: tuple[float, ...]) -> tuple[tuple[float, ...], credentials.Credentials | None]:
         files = (self._settings.ca, self._settings.key, self._settings.cert)
-        stamp = tuple(file.stat().st_mtime_ns for file in files if file is not None) or (0,)
-        if stamp == known:
-            return stamp, None
-        ca, key, cert = (_content(file) for file in files)
-        return stamp, (ca, key, cert)
+        try:
+            stamp = tuple(file.stat().st_mtime_ns for file in files if file is not None) or (0,)
+        except OSError as error:
+            raise credentials.unreadable(error) from error
+        return stamp, None if stamp == known else credentials.load(self._settings)
 
 
 def closed(url: str) -> UnavailableError:
@@ -157,7 +158,3 @@ class Endpoints:
         """Ends all channels."""
         for endpoint in self._all:
             await endpoint.close()
-
-
-def _content(file: Path | None) -> bytes | None:
-    return file.read_bytes() if file is not None else None

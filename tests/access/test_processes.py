@@ -19,6 +19,7 @@ from tests.access.authorities import Authority
 from tests.access.test_tls import shown
 from tests.broker.calls import CallError, call
 from tests.broker.wire import FrameError, Wire
+from tests.running import RunningBroker
 from tests.waiting import eventually
 from tools.fingerprints import ROOT
 
@@ -76,6 +77,36 @@ def test_a_broker_does_not_start_with_access_settings_that_cannot_be_used(
     assert broker.wait() == 2
     assert why in broker.stderr
     assert "Traceback" not in broker.stderr
+
+
+def test_a_broker_does_not_start_with_files_for_etcd_that_cannot_be_used(
+    tier_broker: None, authority: Authority, tmp_path: Path
+) -> None:
+    ca = authority.write(tmp_path / "ca.pem")
+    cert, key = authority.issue(tmp_path / "broker", "broker")
+    _, of_another = authority.issue(tmp_path / "another", "another")
+    damaged, nowhere = tmp_path / "damaged.pem", tmp_path / "nowhere"
+    damaged.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"ca": damaged}, f"{damaged} holds no certificate"),
+        ({"ca": key}, f"{key} holds no certificate"),
+        ({"ca": nowhere}, f"{nowhere} cannot be read: No such file"),
+        ({"ca": ca, "cert": damaged, "key": key}, f"{damaged} holds no certificate"),
+        ({"ca": ca, "cert": cert, "key": damaged}, f"{damaged} holds no private key"),
+        ({"ca": ca, "cert": cert, "key": of_another}, f"{of_another} is not the key of the first certificate"),
+        ({"ca": ca, "user": "app", "password_file": nowhere}, f"{nowhere} cannot be read: No such file"),
+    )
+    for number, (files, why) in enumerate(cases):
+        member = {"etcd": "https://127.0.0.1:1", "cluster": "c", **files}
+        broker = RunningBroker(tmp_path / f"broker-{number}", None, name="b", cluster=member)
+        broker.launch()
+        try:
+            assert broker.wait() == 2, broker.stderr
+        finally:
+            broker.stop()
+        assert why in broker.stderr
+        assert "ssl_" not in broker.stderr, "gRPC was not asked"
+        assert "Traceback" not in broker.stderr
 
 
 @pytest.mark.covers("EMS-SEC-B42")

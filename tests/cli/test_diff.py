@@ -1,11 +1,21 @@
 """`sterna diff`: what an apply would change, said and not done."""
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bench.broker import Broker
 from tests.cli.conftest import Ran
 from tests.running import manifest
 
@@ -86,3 +96,46 @@ def test_what_is_no_file_in_a_folder_is_told(cli: Cli, tmp_path: Path) -> None:
     found = cli("diff", "-f", str(tmp_path))
     assert found.code == 2
     assert "1.yaml is no file" in found.err
+
+
+def test_a_terminal_of_80_columns_shows_every_field_and_number_whole(cli: Cli, broker: Broker, file: Path) -> None:
+    before = "maxMessages: 1234567890, maxBytes: 9007199254740991"
+    after = "maxMessages: 98765, maxBytes: 2199023255552"
+    assert cli("apply", "-f", _written(file, manifest("Queue", "d.of-a-long-name.for-a-column", before))).code == 0
+    _written(file, manifest("Queue", "d.of-a-long-name.for-a-column", f"{after}, exclusive: true"))
+    for command in (("diff",), ("apply", "--dry-run")):
+        lines = _on_a_terminal(80, *command, "-f", str(file), "-s", broker.url)
+        assert all(len(line) <= 80 for line in lines)
+        fields = lines[0].index("FIELDS")
+        shown = " ".join(line[fields:].strip() for line in lines[1:] if line[fields:].strip())
+        assert "spec.maxMessages: 1234567890 -> 98765" in shown
+        assert "spec.maxBytes: 9007199254740991 -> 2199023255552" in shown
+        assert "spec.exclusive: (absent) -> true" in shown
+        assert all(re.fullmatch(r"[A-Z]\S* .*|\s.*", line) for line in lines), "what goes on is indented"
+
+
+def _written(file: Path, text: str) -> str:
+    file.write_text(text)
+    return str(file)
+
+
+def _on_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """What the command shows on a terminal so wide, line by line."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    surroundings = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "sterna", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=surroundings,
+    ):
+        os.close(theirs)
+        text = b""
+        # So a terminal ends that nobody holds any more.
+        with contextlib.suppress(OSError):
+            while some := os.read(ours, 65_536):
+                text += some
+        os.close(ours)
+    return [line.rstrip() for line in re.sub(r"\x1b\[\d*m", "", text.decode()).splitlines()]

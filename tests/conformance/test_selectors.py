@@ -272,7 +272,7 @@ FALSE = {
     "EMS-CLI-A18": ["name IS NULL", "absent IS NOT NULL", "empty IS NULL", "zero IS NULL", "JMSType IS NULL"],
 }
 
-# Not a selector at all, or one that the provider refuses rather than judge it wrongly (READINGS: never "no match").
+# Not a selector at all, or one that the provider refuses rather than judge it wrongly (README.md: never "no match").
 INVALID = {
     "EMS-CLI-A10": ["=", "int =", "= 57", "57", "int = 57 AND", "AND int = 57", "(int = 57", "int = 57)"],
     "EMS-CLI-A11": [

@@ -89,6 +89,26 @@ async def test_many_may_ask_while_a_certificate_is_renewed(
         await asyncio.gather(*(etcd.get(prefix + "a") for _ in range(30)))
 
 
+async def test_a_certificate_that_is_being_written_is_waited_for_and_named(
+    encrypted: tuple[RunningEtcd, tuple[Path, Path]], client: Connect, tmp_path: Path, prefix: str
+) -> None:
+    running, ca = encrypted
+    cert, key = await asyncio.to_thread(issued, tmp_path / "ca", ca, "client")
+    whole = cert.read_bytes()
+    etcd = client(running, ca=ca[0], cert=cert, key=key, timeout_ms=1_500)
+    cert.write_bytes(whole[:100])
+    with pytest.raises(AccessError, match=f"{cert} holds no certificate"):
+        await etcd.put(prefix + "a", b"0")
+    cert.write_bytes(whole)
+    await etcd.put(prefix + "a", b"1")
+    cert.write_bytes(whole[:100])
+    with pytest.raises(UnavailableError, match=f"{cert} holds no certificate"):
+        await etcd.put(prefix + "a", b"2")
+    patient = asyncio.create_task(etcd.put(prefix + "a", b"3"))
+    cert.write_bytes(whole)
+    await patient
+
+
 async def test_a_server_that_cannot_be_trusted_is_told_nothing(
     encrypted: tuple[RunningEtcd, tuple[Path, Path]], client: Connect, tmp_path: Path, prefix: str
 ) -> None:

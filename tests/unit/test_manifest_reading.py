@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from ruamel.yaml.scanner import Scanner
 from sterna_resources import ManifestError, examine_text, read_files, read_text
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.queue import Queue
@@ -236,6 +237,29 @@ def test_an_alias_that_doubles_without_end_is_cut_short() -> None:
     levels = "".join(f"a{n}: &a{n} [*a{n - 1},*a{n - 1},*a{n - 1},*a{n - 1}]\n" for n in range(1, 28))
     found = problems("a0: &a0 [0]\n" + levels)
     assert any("too large" in problem for problem in found)
+
+
+@pytest.mark.parametrize("opening", ["[", "{", "{a: ", "[{", "- ", "? "])
+def test_deep_nesting_is_refused_before_the_text_is_read_through(opening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    fetch = Scanner.fetch_more_tokens
+
+    def counted(scanner: Scanner) -> None:
+        nonlocal asked
+        asked += 1
+        fetch(scanner)
+
+    monkeypatch.setattr(Scanner, "fetch_more_tokens", counted)
+    [said] = problems("apiVersion: sterna/v1\nkind: Queue\nspec:\n  " + opening * 10_000)
+    assert "is nested deeper than 32 levels" in said
+    assert asked < 500
+
+
+def test_what_is_a_little_too_deep_is_told_by_its_field_and_hides_nothing_after_it() -> None:
+    too_deep, other = problems("a: " + "[" * 40 + "]" * 40 + "\n---\nkind: Topic\n")
+    assert "a[0][0]" in too_deep
+    assert "is nested deeper than 32 levels" in too_deep
+    assert "apiVersion" in other
 
 
 def test_files_that_cannot_be_read_are_problems_among_the_others(tmp_path: Path) -> None:

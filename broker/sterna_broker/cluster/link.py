@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
-from sterna_etcd import Etcd, EtcdError, HomeKey, Layout, StoreIdentity, StoreReplacedError
+from sterna_etcd import AccessError as EtcdAccessError
+from sterna_etcd import Etcd, EtcdError, HomeKey, Layout, StoreIdentity, StoreReplacedError, credentials
 from sterna_etcd.identity import RENEW_S, SAVE_EVERY
 from sterna_etcd.records import HomeRecord
 
+from sterna_broker.access.errors import AccessError
 from sterna_broker.access.watching import Watch
 from sterna_broker.cluster.kept import KeptFile, content_of
 from sterna_broker.cluster.options import ClusterOptions
@@ -57,8 +59,13 @@ class StoreLink:
         """Until there is a configuration: etcd's, or after a moment the one that was kept.
 
         Raises:
+            AccessError: a file that etcd and we know each other by cannot be used.
             KeptError: the kept copy cannot be used.
         """
+        try:
+            await asyncio.to_thread(credentials.check, self._options.etcd)
+        except EtcdAccessError as error:
+            raise AccessError(str(error)) from error
         kept = await asyncio.to_thread(self._file.load)
         if kept is not None and self._options.accept_store:
             self.homes_before = {key: stored.record for key, stored in kept.view.homes.items()}

@@ -16,6 +16,8 @@ Row = Mapping[str, Any]
 
 # Texts are not shortened below this: less says nothing.
 _TEXT_LEAST = 4
+# A list's column gets at least its longest word, which may be a number, but no more for that than this.
+_LIST_LEAST_MAX = 32
 # What the last column of a table gets at least that is printed while rows still come.
 _LAST_LEAST = 20
 # A terminal takes these for commands, and whoever sent a message wrote its text.
@@ -42,6 +44,7 @@ class Column:
     `width` is for tables that are printed while rows still come, and cannot wait for the widest; the last column has
     what is left. A terminal that is too narrow does without the columns of the highest `rank` first; those of rank 0
     stay. `is_word`: it is one of a few words of ours, which say nothing when cut; names and contents are cut before.
+    `is_list`: its value is a list of texts, which stand one below the other where the row has no room for all.
     """
 
     title: str
@@ -50,11 +53,23 @@ class Column:
     width: int = 12
     rank: int = 0
     is_word: bool = False
+    is_list: bool = False
 
     def text(self, row: Row) -> str:
         """The cell's text."""
+        return "; ".join(self.items(row))
+
+    def items(self, row: Row) -> list[str]:
+        """The texts of the cell: one, if it is no list."""
         found = at(row, self.value) if isinstance(self.value, str) else self.value(row)
-        return _cell(found)
+        return [_cell(one) for one in found] if self.is_list else [_cell(found)]
+
+    def lines(self, row: Row, room: int) -> str:
+        """The cell's text in as many lines as it takes."""
+        text = self.text(row)
+        if not self.is_list or _fits(text, room):
+            return text
+        return "\n".join(line for item in self.items(row) for line in _wrapped(item, room))
 
 
 @dataclass
@@ -130,11 +145,13 @@ class Printer:
         # A terminal is as wide as it is; a pipe has all the room that the longest row needs.
         console = Console(file=self.output, highlight=False, width=None if self.output.isatty() else 10_000)
         table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True, padding=(0, 2, 0, 0))
-        columns = _fitting(self.columns, [_width(column, self._rows) for column in self.columns], console.width)
+        rooms = [_width(column, self._rows) for column in self.columns]
+        leasts = [_least(column, self._rows) for column in self.columns]
+        columns = _fitting(self.columns, rooms, leasts, console.width)
         for column, room in columns:
             table.add_column(column.title, justify=column.align, overflow="ellipsis", no_wrap=True, width=room)
         for row in self._rows:
-            table.add_row(*[_literal(column.text(row)) for column, _ in columns])
+            table.add_row(*[_literal(column.lines(row, room)) for column, room in columns])
         console.print(table, soft_wrap=False)
 
 
@@ -178,27 +195,41 @@ def _width(column: Column, rows: Sequence[Row]) -> int:
     return max([len(column.title), *(cell_len(column.text(row)) for row in rows)])
 
 
-def _fitting(columns: Sequence[Column], rooms: Sequence[int], width: int) -> list[tuple[Column, int]]:
+def _least(column: Column, rows: Sequence[Row]) -> int:
+    from rich.cells import cell_len
+
+    if not column.is_list:
+        return _TEXT_LEAST
+    words = [word for row in rows for item in column.items(row) for word in _wrapped(item, 0)]
+    return min(max(map(cell_len, [column.title, *words])), _LIST_LEAST_MAX)
+
+
+def _fitting(
+    columns: Sequence[Column], rooms: Sequence[int], leasts: Sequence[int], width: int
+) -> list[tuple[Column, int]]:
     """The columns that a table of this width has room for, and how many cells each gets of those that it would take.
 
     As far as ranks allow, each has all of them. Then texts get fewer: a number is whole or it is wrong, of a text its
     beginning will do.
     """
     kept = list(zip(columns, rooms, strict=True))
+    least = dict(zip(columns, leasts, strict=True))
 
     def missing() -> int:
         return sum(room for _, room in kept) + 2 * (len(kept) - 1) - width
+
+    def cuttable(index: int) -> bool:
+        column, room = kept[index]
+        return room > least[column]
 
     while missing() > 0 and any(column.rank for column, _ in kept):
         # Of those of one rank the last goes first.
         kept.remove(max(reversed(kept), key=lambda one: one[0].rank))
     for is_word in (False, True):
         texts = [index for index, (one, _) in enumerate(kept) if one.align == "left" and one.is_word is is_word]
-        while missing() > 0 and texts:
+        while missing() > 0 and (texts := list(filter(cuttable, texts))):
             widest = max(texts, key=lambda index: kept[index][1])
             column, room = kept[widest]
-            if room <= _TEXT_LEAST:
-                break
             kept[widest] = column, room - 1
     return kept
 
@@ -211,16 +242,35 @@ def _layout(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
     wanted = [column.width for column in columns[:-1]]
     if not width:
         return list(zip(columns, [*wanted, 0], strict=True))
-    *others, (last, room) = _fitting(columns, [*wanted, _LAST_LEAST], width)
+    *others, (last, room) = _fitting(columns, [*wanted, _LAST_LEAST], [_TEXT_LEAST] * len(columns), width)
     left = width - sum(one + 2 for _, one in others)
     return [*others, (last, max(room, left))]
 
 
+def _wrapped(item: str, room: int) -> list[str]:
+    """One text of a list in as many lines as it takes, broken between words; all but the first are indented."""
+    first, *others = item.split(" ")
+    lines = [first]
+    for word in others:
+        longer = f"{lines[-1]} {word}"
+        if _fits(longer, room):
+            lines[-1] = longer
+        else:
+            lines.append(f"  {word}")
+    return lines
+
+
+def _fits(text: str, room: int) -> bool:
+    from rich.cells import cell_len
+
+    return cell_len(text) <= room
+
+
 def _shortened(text: str, room: int) -> str:
     """A text in so many cells, some of which take two."""
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import set_cell_size
 
-    return text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
+    return text if _fits(text, room) else set_cell_size(text, room - 1) + "…"
 
 
 def _literal(text: str) -> Any:

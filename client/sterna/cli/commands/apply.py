@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("KIND", "kind", is_word=True),
     Column("NAME", "name"),
     Column("CHANGE", options.change_shown, is_word=True),
-    Column("FIELDS", lambda row: "; ".join(row["changes"])),
+    Column("FIELDS", "changes", is_list=True),
 )
 _SUFFIXES = (".yaml", ".yml", ".json")
 
