@@ -31,14 +31,21 @@ class InHand:
     with what it had; one that failed or was cancelled is not, and its message is delivered again.
     """
 
-    __slots__ = ("_has_ended_well", "_held")
+    __slots__ = ("_has_ended", "_has_ended_well", "_held", "_void", "was_cut")
 
-    def __init__(self, has_ended_well: Callable[[Holder | None], bool]) -> None:
+    def __init__(
+        self, has_ended_well: Callable[[Holder | None], bool], has_ended: Callable[[Holder | None], bool]
+    ) -> None:
         self._has_ended_well = has_ended_well
+        self._has_ended = has_ended
         self._held: dict[Holder | None, int] = {}
+        # Who is still at work on what comes again, and has not come back since.
+        self._void: set[Holder | None] = set()
+        #: Whether it was all over while somebody had something.
+        self.was_cut = False
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._held or self._void)
 
     def take(self, who: Holder | None, sequence: int) -> None:
         """`who` has it now."""
@@ -46,12 +53,18 @@ class InHand:
 
     def finished(self, who: Holder | None) -> list[int]:
         """What `who`, coming back, is done with, and what others were done with when they ended; forgotten here."""
+        self._void.discard(who)
         done = [one for one in self._held if one is who or self._has_ended_well(one)]
         return [self._held.pop(one) for one in done]
 
     def holders(self) -> list[Holder | None]:
-        """Who has something in hand."""
-        return list(self._held)
+        """Who has something in hand, be it void."""
+        return [*self._held, *self._void]
+
+    def void(self) -> None:
+        """All of it comes again, whatever becomes of it here."""
+        self._void = {one for one in (*self._void, *self._held) if not self._has_ended(one)}
+        self._held.clear()
 
     def sequences(self) -> list[int]:
         """Everything in anybody's hands."""
@@ -68,7 +81,9 @@ class InHand:
     def clear(self) -> list[int]:
         """Forgets all; what there was."""
         held = list(self._held.values())
+        self.was_cut = self.was_cut or bool(self)
         self._held.clear()
+        self._void.clear()
         return held
 
 
@@ -119,7 +134,7 @@ TRANSITIONS: Final[Mapping[Link, Mapping[Event, Link]]] = {
 
 
 class ConsumerState:
-    """See the module. `now_ms` is a clock that nobody sets, `has_ended_well` what became of a holder."""
+    """See the module. `now_ms` is a clock that nobody sets, `has_ended` and `has_ended_well` tell of a holder."""
 
     __slots__ = (
         "_deadlines",
@@ -153,6 +168,7 @@ class ConsumerState:
         browses: bool,
         now_ms: Callable[[], int],
         has_ended_well: Callable[[Holder | None], bool],
+        has_ended: Callable[[Holder | None], bool] | None = None,
     ) -> None:
         self.session = session
         self.window = window
@@ -163,7 +179,7 @@ class ConsumerState:
         self.generation = self.void_count = 0
         #: What can be handed out, in order.
         self.buffer: deque[Any] = deque()
-        self.in_hand = InHand(has_ended_well)
+        self.in_hand = InHand(has_ended_well, has_ended or has_ended_well)
         #: Whether the broker has said that there is nothing more: a browser has seen everything.
         self.is_drained = False
         #: Whether there is something to write, and whether the link was asked to have it gathered already.
@@ -250,7 +266,7 @@ class ConsumerState:
     def _void(self) -> None:
         self.generation += 1
         self.void_count = self.session.void_count
-        self.in_hand.clear()
+        self.in_hand.void()
 
     @property
     def is_closed(self) -> bool:
