@@ -7,6 +7,7 @@ face of it is `consumers`.
 from __future__ import annotations
 
 import asyncio
+from asyncio import timeout as time_limit
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sterna import errors
 from sterna._acknowledging import Settled
 from sterna._encode import varint
-from sterna._in_hand import has_ended_well, holder
+from sterna._in_hand import has_ended, has_ended_well, holder
 from sterna._ledger import Place, Taker
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
+_LOOK_S = 0.1
 
 
 def _now_ms() -> int:
@@ -79,6 +81,7 @@ class Feed:
             browses=options.browse,
             now_ms=_now_ms,
             has_ended_well=has_ended_well,
+            has_ended=has_ended,
         )
         self.closed: errors.SternaError | None = None
         #: Whether the application has closed it, or what it belongs to.
@@ -91,8 +94,11 @@ class Feed:
         self.waiters: deque[asyncio.Future[None]] = deque()
         #: What takes it to another broker, once it was told to go.
         self._follower: asyncio.Task[None] | None = None
-        #: For whoever drains it: done when somebody is done with what he had in hand.
-        self._moved_on: asyncio.Future[None] | None = None
+        #: Those who drain it: what is done when they are to look again, and who they are.
+        self._drainers: dict[asyncio.Future[None], Holder | None] = {}
+        #: The listener that finishes with what it has, and what is done when the broker knows that it takes no more.
+        self._ending: Listening | None = None
+        self._withdrawal: asyncio.Future[None] | None = None
         #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
         self._is_opening = False
         self._ended: errors.SternaError | None = None
@@ -178,6 +184,8 @@ class Feed:
         Raises:
             LinkLostError: this link broke as well.
         """
+        if self.closed is not None:
+            return  # it is being drained or closed, and what it had in hand is void with the link
         if self.options.browse:
             self.fail(errors.ConnectionLostError("the connection broke while the browser was open", retryable=True))
             return
@@ -368,10 +376,11 @@ class Feed:
 
     # --- What the application says of a message
 
-    def finish(self) -> None:
+    def finish(self, who: Holder | None = None) -> None:
         """Whoever asks is done with what it was handed last, in a session that acknowledges by itself."""
         if self.state.in_hand:
-            self.state.finish(holder())
+            self.state.finish(who or holder())
+            self._moves_on()
             if self.state.session.is_due:
                 self.part.ask()
 
@@ -382,11 +391,14 @@ class Feed:
 
     def acknowledge(self, sequence: int, generation: int) -> Settled:
         """See Message.acknowledge."""
-        return self.part.acknowledge(self.state, sequence, generation)
+        settled = self.part.acknowledge(self.state, sequence, generation)
+        self._moves_on()
+        return settled
 
     def release(self, sequence: int, generation: int, message_id: str, delay_ms: int) -> None:
         """See Message.release."""
         self.part.release(self.state, sequence, generation, message_id, delay_ms)
+        self._moves_on()
 
     # --- Closing
 
@@ -408,30 +420,65 @@ class Feed:
             self.closed = self.consumer.closed = error
         self.wake_all()
 
-    async def drain(self) -> None:
-        """Takes no more, and waits until all are done with what they have in hand."""
-        await self.stop_listening()
+    async def drain(self, who: Holder | None, timeout: float | None) -> bool:
+        """Takes no more; waits until all but `who` are done with what they have in hand: whether they were in time."""
+        self.is_left = True
+        if self.listening is not None:
+            self._ending, self.listening = self.listening, None
+            self._ending.stop()
         self._take_no_more()
-        self.finish()
-        while at_work := self._at_work():
-            self._moved_on = asyncio.get_running_loop().create_future()
-            tasks = [one for one in at_work if isinstance(one, asyncio.Task)]
-            for task in tasks:
-                task.add_done_callback(self._moves_on)
-            try:
-                await self._moved_on
-            finally:
-                for task in tasks:
-                    task.remove_done_callback(self._moves_on)
+        self.finish(who)
+        self._withdraw()
+        self._moves_on()  # whoever drains it as well does not wait for this one
+        looks_again: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drainers[looks_again] = who
+        try:
+            async with time_limit(timeout):
+                while at_work := self._at_work():
+                    if looks_again.done():
+                        looks_again = self._renewed(looks_again)
+                    tasks = [one for one in at_work if isinstance(one, asyncio.Task)]
+                    # When a thread has ended nobody tells.
+                    look_s = None if len(tasks) == len(at_work) else _LOOK_S
+                    await asyncio.wait([looks_again, *tasks], timeout=look_s, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            return not self.state.in_hand.was_cut and not self._at_work()
+        finally:
+            del self._drainers[looks_again]
+        return not self.state.in_hand.was_cut
 
-    def _at_work(self) -> list[Holder | None]:
-        """Who has a message in hand and may still be done with it: a task that has ended badly is not."""
-        return [one for one in self.state.in_hand.holders() if not (isinstance(one, asyncio.Task) and one.done())]
+    def _renewed(self, seen: asyncio.Future[None]) -> asyncio.Future[None]:
+        renewed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drainers[renewed] = self._drainers.pop(seen)
+        return renewed
 
-    def _moves_on(self, _: object = None) -> None:
+    def _at_work(self) -> set[Holder | None]:
+        """Who has a message in hand and may still be done with it, but for those who drain the consumer themselves."""
+        found = set(self.state.in_hand.holders())
+        if self._ending is not None:
+            found |= self._ending.busy
+        return {one for one in found.difference(self._drainers.values()) if not has_ended(one)}
+
+    def _moves_on(self) -> None:
         """Whoever drains the consumer looks again."""
-        if self._moved_on is not None and not self._moved_on.done():
-            self._moved_on.set_result(None)
+        for drainer in self._drainers:
+            if not drainer.done():
+                drainer.set_result(None)
+
+    def _withdraw(self) -> None:
+        """The broker sends no more, and has again what was only sent ahead; what is in hand stays the session's."""
+        link, part = self.link, self.part
+        if self._withdrawal is not None or link is None or link.lost is not None or part.closed is not None:
+            return
+        self._withdrawal = told = asyncio.get_running_loop().create_future()
+
+        def settle(_reply: Any, _error: errors.SternaError | None) -> None:
+            if not told.done():
+                told.set_result(None)
+
+        part.gather(link)
+        closing = pb.CloseConsumer(consumer=self.id, seen=part.state.seen(self.state.source))
+        link.begin(part.number, "close_consumer", closing, settle)
 
     def fail(self, error: errors.SternaError) -> None:
         """The consumer is over: whoever waits on it gets `error`, or the first one."""
@@ -443,6 +490,7 @@ class Feed:
         self.part.feeds.pop(self, None)
         self.state.closed()
         self.wake_all()
+        self._moves_on()
 
     async def close(self, *, failed: bool) -> None:
         """See Consumer.close.
@@ -452,17 +500,23 @@ class Feed:
         try:
             await self.stop_listening()
         except asyncio.CancelledError:
-            if (left := self._leave(failed=failed)) is not None:
-                link, closing = left
-                link.tell(self.part.number, "close_consumer", closing)
+            self.break_off(failed=failed)
             raise
         if (left := self._leave(failed=failed)) is None:
+            if self._withdrawal is not None:
+                await asyncio.wait([self._withdrawal])
             return
         link, closing = left
         try:
             await link.request(self.part.number, "close_consumer", closing)
         except (LinkLostError, errors.ClosedError):
             pass  # with the link or the session the consumer is gone as well
+
+    def break_off(self, *, failed: bool) -> None:
+        """Ends it at once, and waits for nobody."""
+        if (left := self._leave(failed=failed)) is not None:
+            link, closing = left
+            link.tell(self.part.number, "close_consumer", closing)
 
     def _leave(self, *, failed: bool) -> tuple[Link, pb.CloseConsumer] | None:
         """It is over here; where and how the broker is told so, if it has to be."""
@@ -479,4 +533,4 @@ class Feed:
         closing = pb.CloseConsumer(consumer=self.id, seen=part.state.seen(self.state.source))
         if released is not None:
             part.post(link, pb.ClientFrame(session=part.number, release=released))
-        return link, closing
+        return None if self._withdrawal is not None else (link, closing)

@@ -28,3 +28,10 @@ def has_ended_well(who: Holder | None) -> bool:
     if isinstance(who, asyncio.Task):
         return who.done() and not who.cancelled() and who.exception() is None
     return False  # how a thread has ended nobody can tell
+
+
+def has_ended(who: Holder | None) -> bool:
+    """Whether whoever has a message is there no more, and will not be done with it."""
+    if isinstance(who, asyncio.Task):
+        return who.done()
+    return isinstance(who, threading.Thread) and not who.is_alive()

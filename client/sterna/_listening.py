@@ -48,7 +48,7 @@ class Listening:
         concurrency: int = 1,
     ) -> None:
         #: Those of which the listener has a message at this moment.
-        self._busy: set[asyncio.Task[None]] = set()
+        self.busy: set[asyncio.Task[None]] = set()
         self._feed = feed
         self._take = take
         self._has_ended = False
@@ -59,18 +59,22 @@ class Listening:
     @property
     def is_busy(self) -> bool:
         """Whether the listener has a message at this moment."""
-        return bool(self._busy)
+        return bool(self.busy)
 
     @property
     def is_current(self) -> bool:
         """Whether it is the listener that asks, in the blocking face from a thread of its own."""
         return holder() in self._tasks
 
+    def stop(self) -> None:
+        """The listener gets nothing more."""
+        for task in self._tasks:
+            if task not in self.busy:
+                task.cancel()
+
     async def end(self) -> None:
         """Lets the listener finish with what it has; it gets nothing more."""
-        for task in self._tasks:
-            if task not in self._busy:
-                task.cancel()
+        self.stop()
         # Not gathered: whoever is cancelled here leaves the listener its message.
         await asyncio.wait(self._tasks)
 
@@ -81,7 +85,7 @@ class Listening:
         while True:
             try:
                 message = await self._take()
-                self._busy.add(task)
+                self.busy.add(task)
             except errors.TransactionRolledBackError as error:
                 # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
                 self._feed.part.lifeline.report(error)
@@ -102,7 +106,7 @@ class Listening:
             except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
                 self._failed(message, error)
             finally:
-                self._busy.discard(task)
+                self.busy.discard(task)
 
     async def _rolled_back(self) -> bool:
         try:

@@ -422,8 +422,7 @@ class Part:
         try:
             failure = await self._wind_up(failed=failed)
         except asyncio.CancelledError:
-            for part in reversed(self.parts):
-                part.break_off()
+            self.break_off_all()
             raise
         link = self.link
         seen = self.state.seen()
@@ -453,6 +452,11 @@ class Part:
             except errors.SternaError as error:
                 failures.append(error)
         return joined(failures)
+
+    def break_off_all(self) -> None:
+        """Ends it on all brokers at once."""
+        for part in reversed(self.parts):
+            part.break_off()
 
     def break_off(self) -> None:
         """Ends it at once, as seen as it is: what listeners and others have in hand comes again, flagged."""

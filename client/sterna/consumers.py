@@ -6,6 +6,7 @@ says. What stands between a consumer and its link is its `_feeds.Feed`.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import timeout as time_limit
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ class Consumer:
         delivery = state.hand_out(done, who)
         if self._feed.book is not None:
             self._feed.book.received(self._feed.taker, delivery)
-        if state.is_due:
+        # Without a prefetch each message is asked for: this one was for whoever took it, and others wait.
+        if state.is_due or (self._feed.waiters and not state.window.messages):
             self._feed.ask()
         if state.session.is_due:
             self._feed.part.ask()
@@ -190,7 +192,7 @@ class Consumer:
 
     # --- Closing
 
-    async def drain(self, timeout: float | None = None) -> bool:
+    def drain(self, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Takes no more, lets everybody finish with what they have, and ends the consumer.
 
         A listener gets nothing after what it has in hand; a loop over the consumer ends when it comes back for the next
@@ -200,30 +202,43 @@ class Consumer:
 
         Returns:
             Whether all had finished within `timeout` seconds (None: it is waited for ever). If not, what is still in
-            hand then is given back, as by `close`, and delivered again, flagged.
+            hand then is given back, as by `close`, and delivered again, flagged; so it is when the call is cancelled,
+            or somebody closes the consumer meanwhile (False). Who drains it is done with what he has in hand himself.
         """
+        # Who that is is seen here: a time limit around the call may run the rest in a task of its own.
+        return self._drain(holder(), timeout)
+
+    async def _drain(self, who: Holder | None, timeout: float | None) -> bool:
         feed = self._feed
-        finished = True
+        closes_session = self._owns_session and feed.part.state.acknowledges_itself
         try:
-            async with time_limit(timeout):
-                await feed.drain()
-        except TimeoutError:
-            finished = False
-        if self._owns_session and feed.part.state.acknowledges_itself:
+            finished = await feed.drain(who, timeout)
+        except asyncio.CancelledError:
+            if closes_session:
+                feed.part.branches.root.break_off_all()
+            else:
+                feed.break_off(failed=False)
+            raise
+        if closes_session:
             await self.close()
         else:
             await feed.close(failed=False)
         return finished
 
-    async def close(self, *, failed: bool = False) -> None:
+    def close(self, *, failed: bool = False) -> Coroutine[Any, Any, None]:
         """Ends the consumer, and the session if that was made for it alone.
 
         What it was handed stays with the session; what was only prefetched goes back uncounted. In AUTO mode what the
         caller's own iteration handed out last counts as done, unless `failed`; what another task has in hand at this
         moment is given back, and is delivered again, flagged.
         """
+        return self._close(holder(), failed=failed)
+
+    async def _close(self, who: Holder | None, *, failed: bool) -> None:
         feed = self._feed
         feed.is_left = True
+        if not failed:
+            feed.finish(who)
         if feed.listening is None and self.closed is not None and feed.link is None and not self._outlived():
             return
         if self._owns_session:

@@ -232,8 +232,10 @@ class Message:
             InvalidArgumentError: that is no such delay.
             NotAllowedError: it was acknowledged or given back before.
         """
-        if not 0 <= delay_ms <= RELEASE_DELAY_MAX_MS:
-            raise errors.InvalidArgumentError(f"{delay_ms} is no number of milliseconds up to 8 h", subject="delay_ms")
+        asked: object = delay_ms
+        if not isinstance(asked, int) or not 0 <= asked <= RELEASE_DELAY_MAX_MS:
+            cause = f"{delay_ms!r} is no number of milliseconds up to 8 h"
+            raise errors.InvalidArgumentError(cause, subject="delay_ms")
         self._consumer.release(self.sequence, self._generation, self.message_id, delay_ms)
 
     async def __aenter__(self) -> Message:

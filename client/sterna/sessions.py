@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
 from sterna._listening import Listener
@@ -27,6 +27,9 @@ from sterna.producers import opened as open_producer
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
+
+#: Each is a task, in the blocking face a thread: it has no more of them for listeners.
+CONCURRENCY_MAX: Final = 4_096
 
 
 class Session:
@@ -56,7 +59,7 @@ class Session:
 
         With a `listener` (a function or coroutine function of one message) messages are handed to it one by one, and
         acknowledged by the session's mode when it returns (EMS-CLI-A27); without, ask the consumer (EMS-CLI-A26).
-        `concurrency` is how many messages it may have at once, then not in their order.
+        `concurrency` is how many messages it may have at once, at most 4096, then not in their order.
 
         Raises:
             NoSuchDestinationError: no such destination, and none may be created under this name.
@@ -75,10 +78,10 @@ class Session:
             listen(consumer, listener, concurrency)
         return consumer
 
-    def _check_concurrency(self, listener: Listener | None, concurrency: int) -> None:
+    def _check_concurrency(self, listener: Listener | None, concurrency: object) -> None:
         cause = ""
-        if concurrency < 1:
-            cause = f"{concurrency} is no number of messages"
+        if not isinstance(concurrency, int) or not 1 <= concurrency <= CONCURRENCY_MAX:
+            cause = f"{concurrency!r} is no number of messages from 1 to {CONCURRENCY_MAX}"
         elif concurrency > 1 and listener is None:
             cause = "it is a listener that has several messages at once"
         elif concurrency > 1 and self.mode in (AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 import sterna
@@ -263,8 +264,8 @@ async def test_a_message_may_be_given_back_for_later(connect: Connect, name: str
     await again.acknowledge()
 
 
-@pytest.mark.parametrize("delay_ms", [-1, 8 * 3_600_000 + 1])
-async def test_no_message_is_given_back_for_more_than_eight_hours(connect: Connect, name: str, delay_ms: int) -> None:
+@pytest.mark.parametrize("delay_ms", [-1, 8 * 3_600_000 + 1, 2.5, 5e3, None])
+async def test_no_message_is_given_back_for_what_is_no_delay(connect: Connect, name: str, delay_ms: Any) -> None:
     connection = await connect()
     await connection.send(name, "a")
     consumer = await connection.consumer(name, acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
@@ -272,4 +273,4 @@ async def test_no_message_is_given_back_for_more_than_eight_hours(connect: Conne
     assert message is not None
     with pytest.raises(errors.InvalidArgumentError, match="delay_ms"):
         message.release(delay_ms=delay_ms)
-    await message.acknowledge()
+    assert await message.acknowledge() is True

@@ -10,6 +10,7 @@ import pytest
 import sterna
 from sterna import AcknowledgeMode, blocking, errors
 
+from tests.running import RunningBroker
 from tests.sdk.conftest import Connect, drain
 from tests.sdk.test_receiving import send
 from tests.waiting import eventually, eventually_blocking
@@ -138,6 +139,153 @@ async def test_what_is_received_in_a_transaction_is_committed_after_draining(con
     assert await _rest(connection, name) == [("1", False)]
 
 
+async def _drains(consumer: sterna.Consumer) -> asyncio.Task[bool]:
+    """Somebody who drains it, and waits by now."""
+    draining = asyncio.ensure_future(consumer.drain())
+    await asyncio.wait([draining], timeout=0.1)
+    assert not draining.done()
+    return draining
+
+
+async def test_others_get_at_once_what_was_only_sent_ahead_and_what_comes(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    worker = Worker(await connection.consumer(name, prefetch=10))
+    await eventually(lambda: worker.begun)
+    draining = await _drains(worker.consumer)
+    await connection.send(name, "new")
+    assert await _rest(await connect(), name) == [("1", False), ("new", False)]
+    worker.go_on.set()
+    assert await asyncio.wait_for(draining, 5) is True
+    assert await _rest(connection, name) == []
+
+
+async def test_several_may_drain_a_consumer(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 1)
+    worker = Worker(await connection.consumer(name))
+    await eventually(lambda: worker.begun)
+    draining = [await _drains(worker.consumer) for _ in range(2)]
+    worker.go_on.set()
+    assert await asyncio.wait_for(asyncio.gather(*draining), 5) == [True, True]
+
+
+async def test_who_drains_from_a_loop_is_done_with_its_message(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    consumer = await connection.consumer(name)
+    async for _ in consumer:
+        assert await asyncio.wait_for(consumer.drain(), 5) is True  # in a task of its own, before Python 3.12
+    assert await _rest(connection, name) == [("1", False)]
+
+
+async def test_who_closes_from_a_loop_is_done_with_its_message(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    consumer = await connection.consumer(name)
+    async for _ in consumer:
+        await asyncio.wait_for(consumer.close(), 5)
+    assert await _rest(connection, name) == [("1", False)]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_listeners_may_drain_what_they_listen_to(connect: Connect, name: str, concurrency: int) -> None:
+    connection = await connect()
+    drained: list[bool] = []
+
+    async def listener(_: sterna.Message) -> None:
+        await go_on.wait()
+        drained.append(await consumer.drain(5))
+
+    go_on = asyncio.Event()
+    consumer = await connection.consumer(name, listener=listener, concurrency=concurrency, prefetch=10)
+    await send(connection, name, 4)
+    go_on.set()
+    await eventually(lambda: len(drained) == concurrency)
+    assert drained == [True] * concurrency
+    assert len(await _rest(connection, name)) == 4 - concurrency
+
+
+@pytest.mark.parametrize("verb", ["acknowledge", "release"])
+async def test_draining_waits_for_nobody_who_settles_by_himself(connect: Connect, name: str, verb: str) -> None:
+    connection = await connect()
+    await send(connection, name, 1)
+    consumer = await connection.consumer(name)
+    message = await anext(consumer)  # and this task does not come back for another
+    draining = await asyncio.create_task(_drains(consumer))
+    getattr(message, verb)()
+    assert await asyncio.wait_for(draining, 5) is True
+
+
+@pytest.mark.parametrize("closes", ["consumer", "connection"])
+async def test_draining_ends_when_somebody_gives_back_what_is_in_hand(connect: Connect, name: str, closes: str) -> None:
+    connection = await connect()
+    await send(connection, name, 1)
+    worker = Worker(await connection.consumer(name))
+    await eventually(lambda: worker.begun)
+    draining = await _drains(worker.consumer)
+    await (worker.consumer if closes == "consumer" else connection).close()
+    assert await asyncio.wait_for(draining, 5) is False
+    worker.go_on.set()
+    await worker.task
+    assert await _rest(await connect(), name) == [("0", True)]
+
+
+@pytest.mark.parametrize("mode", [None, AcknowledgeMode.AUTO])
+async def test_draining_that_is_cancelled_gives_everything_back(
+    connect: Connect, name: str, mode: AcknowledgeMode | None
+) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    worker = Worker(await connection.consumer(name, acknowledge_mode=mode))
+    await eventually(lambda: worker.begun)
+    draining = await _drains(worker.consumer)
+    draining.cancel()
+    await asyncio.wait([draining])
+    assert draining.cancelled()
+    assert await _rest(await connect(), name) == [("0", True), ("1", False)]
+    worker.go_on.set()
+    await worker.task
+
+
+async def test_draining_with_no_patience_finds_an_idle_listener_done(connect: Connect, name: str) -> None:
+    consumer = await (await connect()).consumer(name, listener=lambda _: None)
+    assert await consumer.drain(0) is True
+
+
+async def test_a_break_hides_nobody_who_is_at_work(own_broker: RunningBroker, connect: Connect, name: str) -> None:
+    connection = await connect(f"sterna://{own_broker.address}")
+    restored: list[sterna.Restored] = []
+    connection.on_restored(restored.append)
+    await send(connection, name, 3)
+    consumer = await connection.consumer(name)
+    workers = [Worker(consumer), Worker(consumer)]
+    await eventually(lambda: all(worker.begun for worker in workers))
+    draining = await _drains(consumer)
+    await asyncio.to_thread(own_broker.kill)
+    await asyncio.to_thread(own_broker.start)
+    await eventually(lambda: restored)
+    workers[0].go_on.set()
+    await workers[0].task
+    await asyncio.wait([draining], timeout=0.1)
+    assert not draining.done()
+    workers[1].go_on.set()
+    assert await asyncio.wait_for(draining, 5) is True
+    await workers[1].task
+    assert await _rest(connection, name) == [("0", True), ("1", True), ("2", True)]
+
+
+def test_draining_waits_for_no_thread_that_has_ended(url: str, name: str) -> None:
+    with blocking.connect(url) as connection:
+        connection.send(name, "0")
+        consumer = connection.consumer(name)
+        thread = threading.Thread(target=lambda: next(iter(consumer)))
+        thread.start()
+        thread.join(10)
+        assert consumer.drain(5) is True
+        assert [one.body for one in connection.browser(name)] == ["0"]
+
+
 def test_a_thread_finishes_what_it_has_when_another_drains(url: str, name: str) -> None:
     begun, go_on = threading.Event(), threading.Event()
     with blocking.connect(url) as connection:
@@ -222,16 +370,34 @@ async def test_all_of_a_listener_s_messages_end_with_its_consumer(connect: Conne
         (AcknowledgeMode.TRANSACTED, 2, True),
         (AcknowledgeMode.CLIENT, 2, True),
         (AcknowledgeMode.AUTO, 0, True),
+        (AcknowledgeMode.AUTO, 2.5, True),
+        (AcknowledgeMode.AUTO, 10**9, True),
         (AcknowledgeMode.AUTO, 2, False),
     ],
 )
 async def test_several_messages_at_once_are_for_listeners_that_settle_each_by_itself(
-    connect: Connect, name: str, mode: AcknowledgeMode, concurrency: int, has_listener: bool
+    connect: Connect, name: str, mode: AcknowledgeMode, concurrency: Any, has_listener: bool
 ) -> None:
     session = await (await connect()).session(mode)
     listener = (lambda _: None) if has_listener else None
     with pytest.raises(errors.InvalidArgumentError, match="concurrency"):
         await session.consumer(name, listener=listener, concurrency=concurrency)
+
+
+async def test_a_listener_has_several_messages_at_once_without_a_prefetch(connect: Connect, name: str) -> None:
+    connection = await connect()
+    begun: list[str] = []
+    go_on = asyncio.Event()
+
+    async def listener(message: sterna.Message) -> None:
+        begun.append(message.text)
+        await go_on.wait()
+
+    await connection.consumer(name, listener=listener, concurrency=3, prefetch=0)
+    await send(connection, name, 4)
+    await eventually(lambda: len(begun) == 3)
+    go_on.set()
+    await eventually(lambda: len(begun) == 4)
 
 
 def test_threads_are_a_listener_s_messages(url: str, name: str) -> None:

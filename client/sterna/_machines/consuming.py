@@ -12,7 +12,6 @@ import enum
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from weakref import WeakSet
 
 from sterna._machines.ranges import Ranges
 from sterna._machines.settling import SessionState
@@ -30,20 +29,23 @@ class InHand:
     It is in the hands of whoever asked for it, until that comes back for the next one: then it is done with. Another
     who asks, or closes the consumer, says nothing about it. One that has ended well (`has_ended_well` says) is done
     with what it had; one that failed or was cancelled is not, and its message is delivered again.
-
-    When a link breaks, what they had is delivered again by itself; they are at work on it all the same.
     """
 
-    __slots__ = ("_at_work", "_has_ended_well", "_held")
+    __slots__ = ("_has_ended", "_has_ended_well", "_held", "_void", "was_cut")
 
-    def __init__(self, has_ended_well: Callable[[Holder | None], bool]) -> None:
+    def __init__(
+        self, has_ended_well: Callable[[Holder | None], bool], has_ended: Callable[[Holder | None], bool]
+    ) -> None:
         self._has_ended_well = has_ended_well
+        self._has_ended = has_ended
         self._held: dict[Holder | None, int] = {}
-        # Those that work on what is not theirs any more. Whoever never comes back is forgotten with his task.
-        self._at_work: WeakSet[Holder] = WeakSet()
+        # Who is still at work on what comes again, and has not come back since.
+        self._void: set[Holder | None] = set()
+        #: Whether it was all over while somebody had something.
+        self.was_cut = False
 
     def __bool__(self) -> bool:
-        return bool(self._held or self._at_work)
+        return bool(self._held or self._void)
 
     def take(self, who: Holder | None, sequence: int) -> None:
         """`who` has it now."""
@@ -51,14 +53,18 @@ class InHand:
 
     def finished(self, who: Holder | None) -> list[int]:
         """What `who`, coming back, is done with, and what others were done with when they ended; forgotten here."""
-        if self._at_work and who is not None:
-            self._at_work.discard(who)
+        self._void.discard(who)
         done = [one for one in self._held if one is who or self._has_ended_well(one)]
         return [self._held.pop(one) for one in done]
 
     def holders(self) -> list[Holder | None]:
-        """Who has something in hand, or had when it was taken away, and has not come back since."""
-        return [*self._held, *self._at_work]
+        """Who has something in hand, be it void."""
+        return [*self._held, *self._void]
+
+    def void(self) -> None:
+        """All of it comes again, whatever becomes of it here."""
+        self._void = {one for one in (*self._void, *self._held) if not self._has_ended(one)}
+        self._held.clear()
 
     def sequences(self) -> list[int]:
         """Everything in anybody's hands."""
@@ -73,10 +79,11 @@ class InHand:
         return False
 
     def clear(self) -> list[int]:
-        """Takes all away; what there was."""
+        """Forgets all; what there was."""
         held = list(self._held.values())
-        self._at_work.update(one for one in self._held if one is not None)
+        self.was_cut = self.was_cut or bool(self)
         self._held.clear()
+        self._void.clear()
         return held
 
 
@@ -127,7 +134,7 @@ TRANSITIONS: Final[Mapping[Link, Mapping[Event, Link]]] = {
 
 
 class ConsumerState:
-    """See the module. `now_ms` is a clock that nobody sets, `has_ended_well` what became of a holder."""
+    """See the module. `now_ms` is a clock that nobody sets, `has_ended` and `has_ended_well` tell of a holder."""
 
     __slots__ = (
         "_deadlines",
@@ -161,6 +168,7 @@ class ConsumerState:
         browses: bool,
         now_ms: Callable[[], int],
         has_ended_well: Callable[[Holder | None], bool],
+        has_ended: Callable[[Holder | None], bool] | None = None,
     ) -> None:
         self.session = session
         self.window = window
@@ -171,7 +179,7 @@ class ConsumerState:
         self.generation = self.void_count = 0
         #: What can be handed out, in order.
         self.buffer: deque[Any] = deque()
-        self.in_hand = InHand(has_ended_well)
+        self.in_hand = InHand(has_ended_well, has_ended or has_ended_well)
         #: Whether the broker has said that there is nothing more: a browser has seen everything.
         self.is_drained = False
         #: Whether there is something to write, and whether the link was asked to have it gathered already.
@@ -258,7 +266,7 @@ class ConsumerState:
     def _void(self) -> None:
         self.generation += 1
         self.void_count = self.session.void_count
-        self.in_hand.clear()
+        self.in_hand.void()
 
     @property
     def is_closed(self) -> bool:
