@@ -41,7 +41,12 @@ def test_what_is_left_comes_again_and_says_so(cli: Cli) -> None:
 def test_what_was_received_can_be_sent_again(cli: Cli, tmp_path: Path) -> None:
     lines = [
         {"body": "text", "properties": {"colour": "red", "size": 5, "big": True, "weight": 1.5}, "priority": 7},
-        {"body": {"a": 1, "b": [1, 2]}, "correlationId": "c-1", "replyTo": "topic:news.replies"},
+        {
+            "body": {"a": 1, "b": [1, 2]},
+            "correlationId": "c-1",
+            "replyTo": "topic:news.replies",
+            "encoding": "ISO8859-1",
+        },
         {"body": ["x", 2, None]},
         {"body": "AAEC", "bodyType": "bytes"},
         {"body": None, "deliveryMode": "NON_PERSISTENT"},
@@ -53,11 +58,12 @@ def test_what_was_received_can_be_sent_again(cli: Cli, tmp_path: Path) -> None:
     source.write_text(first.out)
     assert cli("send", "t.second", "--jsonl", str(source)).code == 0
     second = cli("receive", "t.second", "--count", "5", "-o", "jsonl")
-    kept = ("body", "bodyType", "properties", "priority", "correlationId", "replyTo", "deliveryMode")
+    kept = ("body", "bodyType", "properties", "priority", "correlationId", "replyTo", "deliveryMode", "encoding")
     assert [{key: row.get(key) for key in kept} for row in rows(first)] == [
         {key: row.get(key) for key in kept} for row in rows(second)
     ]
     assert [row["bodyType"] for row in rows(second)] == ["text", "map", "stream", "bytes", "none"]
+    assert [row.get("encoding") for row in rows(second)] == [None, "ISO8859-1", None, None, None]
 
 
 def test_a_line_that_is_wrong_is_named(cli: Cli, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ COLUMNS = (
 _HEADERS = {
     "correlationId": "correlation_id",
     "type": "type",
+    "encoding": "encoding",
     "priority": "priority",
     "timeToLiveMs": "time_to_live_ms",
     "deliveryDelayMs": "delivery_delay_ms",
@@ -117,6 +118,7 @@ def _row(message: Message) -> dict[str, Any]:
         "correlationId": message.correlation_id,
         "replyTo": spelled(message.reply_to) if message.reply_to else None,
         "type": message.type or None,
+        "encoding": message.encoding if message.encoding != "UTF-8" else None,
         "reason": message.reason or None,
         "sender": message.sender or None,
     }
