@@ -26,6 +26,17 @@ from sterna.cli.tally import Tally
 from sterna.errors import SternaError
 from sterna.messages import Sent
 
+_Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.0,
+        help="How long to wait for the broker at most, and for answers once interrupted or refused. A queue whose flow "
+        "control holds messages back is waited for.",
+    ),
+]
+
 EXAMPLES = options.examples(
     "sterna send queue:orders 'two teas' -p table:int=7",
     "sterna send topic:news.sport --lines headlines.txt --rate 100",
@@ -81,7 +92,7 @@ def send(
     ] = 0,
     output: options.Output = Format.TABLE,
     server: Server = THIS_MACHINE,
-    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+    timeout: _Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Send messages, and end when the broker has confirmed them all.
 
