@@ -210,9 +210,9 @@ def test_what_is_delayed_is_seen_and_purged_by_a_name_of_its_own(cli: Cli) -> No
     assert json.loads(cli("purge", "queue", delayed, "--yes", "-o", "json").out)["messages"] == 1
     assert rows(cli("browse", delayed, "-o", "jsonl")) == []
     assert [row["body"] for row in rows(cli("browse", "t.delayed", "-o", "jsonl"))] == ["now"]
-    assert cli("receive", "topic:news.delayed", "--durable", "late", "--client-id", "me", "--timeout", "0.1").code == 4
-    cli("send", "topic:news.delayed", "later", "--delay", "3600")
-    delayed = "$sys.delayed.t.news.delayed"
+    assert cli("receive", "topic:putoff.delayed", "--durable", "late", "--client-id", "me", "--timeout", "0.1").code == 4
+    cli("send", "topic:putoff.delayed", "later", "--delay", "3600")
+    delayed = "$sys.delayed.t.putoff.delayed"
     assert [row["body"] for row in rows(cli("browse", delayed, "-o", "jsonl"))] == ["later"]
     assert json.loads(cli("purge", "topic", delayed, "--yes", "-o", "json").out)["messages"] == 1
     assert rows(cli("browse", delayed, "-o", "jsonl")) == []

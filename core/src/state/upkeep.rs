@@ -117,6 +117,7 @@ impl State {
     pub(super) fn run_timers(&mut self) {
         let now_ms = self.tables.now.monotonic_ms;
         let mut expired: Vec<(SourceId, u8, Entry)> = Vec::new();
+        let mut due = Vec::new();
         let mut handled = 0;
         while handled < TIMERS_MAX
             && let Some(timer) = self.tables.timers.pop_due(now_ms)
@@ -124,12 +125,16 @@ impl State {
             handled += 1;
             match timer.kind() {
                 TimerKind::Expiry => expired.extend(self.tables.expire(&timer)),
-                TimerKind::Delay => self.end_delay(&timer),
+                TimerKind::Delay => due.push(timer),
             }
         }
         expired.sort_unstable_by_key(|(source, _, entry)| (*source, entry.sequence));
         for group in expired.chunk_by(|a, b| a.0 == b.0) {
             self.expire_group(group);
+        }
+        // Behind these: room is made for what is due, and what has expired must not be ended a second time for that.
+        for timer in &due {
+            self.end_delay(timer);
         }
         let was_overdue = self.overdue;
         self.overdue = self

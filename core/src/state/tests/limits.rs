@@ -97,6 +97,29 @@ fn room_for_what_is_due_is_not_made_by_dropping_what_is_delayed() {
     assert_eq!(bench.texts(queue.source()), ["delayed", "c"]);
 }
 
+#[test]
+fn what_expires_as_something_falls_due_ends_once_and_leaves_its_room() {
+    for asks_for_a_topic in [false, true] {
+        let mut bench = Bench::new();
+        let properties = limited(2, 0, OverflowPolicy::DiscardOld);
+        let (to, source) = if asks_for_a_topic {
+            (bench.topic("news", properties), bench.subscribe("d", "news", |_| {}))
+        } else {
+            let queue = bench.queue("orders", properties);
+            (queue, queue.source())
+        };
+        bench.send(to, &Message::text("short").ttl(100));
+        bench.send(to, &Message::text("stays"));
+        bench.send(to, &Message::text("late").delay(100));
+        bench.settle();
+        bench.advance(100);
+        bench.settle();
+        assert_eq!(bench.texts(source), ["stays", "late"]);
+        let statistics = bench.state().source(source).unwrap().statistics;
+        assert_eq!((statistics.expired_total, statistics.discarded_total), (1, 0));
+    }
+}
+
 // covers: EMS-DEST-A24
 #[test]
 fn what_falls_due_in_a_full_queue_drops_nothing_that_a_consumer_holds() {
