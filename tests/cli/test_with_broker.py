@@ -93,12 +93,12 @@ def test_a_rate_is_kept(cli: Cli) -> None:
 
 def test_a_durable_keeps_what_comes_meanwhile(cli: Cli) -> None:
     durable = ("--durable", "audit", "--client-id", "auditor")
-    assert cli("receive", "topic:news.>", *durable, "--timeout", "0.1").code == 4
-    cli("send", "topic:news.sport", "goal", "-p", "minute=90")
+    assert cli("receive", "topic:news.sport.>", *durable, "--timeout", "0.1").code == 4
+    cli("send", "topic:news.sport.cup", "goal", "-p", "minute=90")
     (held,) = rows(cli("browse", *durable, "-o", "jsonl"))
-    assert (held["destination"], held["properties"]) == ("topic:news.sport", {"minute": 90})
-    assert rows(cli("receive", "topic:news.>", *durable, "-o", "jsonl"))[0]["body"] == "goal"
-    cli("send", "topic:news.sport", "again")
+    assert (held["destination"], held["properties"]) == ("topic:news.sport.cup", {"minute": 90})
+    assert rows(cli("receive", "topic:news.sport.>", *durable, "-o", "jsonl"))[0]["body"] == "goal"
+    cli("send", "topic:news.sport.cup", "again")
     purged = json.loads(cli("purge", "durable", "audit", "--client-id", "auditor", "--yes", "-o", "json").out)
     assert purged["messages"] == 1
 
@@ -210,9 +210,9 @@ def test_what_is_delayed_is_seen_and_purged_by_a_name_of_its_own(cli: Cli) -> No
     assert json.loads(cli("purge", "queue", delayed, "--yes", "-o", "json").out)["messages"] == 1
     assert rows(cli("browse", delayed, "-o", "jsonl")) == []
     assert [row["body"] for row in rows(cli("browse", "t.delayed", "-o", "jsonl"))] == ["now"]
-    assert cli("receive", "topic:putoff.delayed", "--durable", "late", "--client-id", "me", "--timeout", "0.1").code == 4
-    cli("send", "topic:putoff.delayed", "later", "--delay", "3600")
-    delayed = "$sys.delayed.t.putoff.delayed"
+    assert cli("receive", "topic:news.delayed", "--durable", "late", "--client-id", "me", "--timeout", "0.1").code == 4
+    cli("send", "topic:news.delayed", "later", "--delay", "3600")
+    delayed = "$sys.delayed.t.news.delayed"
     assert [row["body"] for row in rows(cli("browse", delayed, "-o", "jsonl"))] == ["later"]
     assert json.loads(cli("purge", "topic", delayed, "--yes", "-o", "json").out)["messages"] == 1
     assert rows(cli("browse", delayed, "-o", "jsonl")) == []

@@ -10,6 +10,7 @@ from sterna_operator.kube import path
 from sterna_operator.main import _parser, _settings
 from sterna_operator.settings import OperatorSettings, SettingsError
 
+from tests.access.authorities import Authority
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
 from tests.waiting import eventually
@@ -77,7 +78,7 @@ async def test_credentials_are_carried_to_allowed_endpoints_alone(
     async with listening() as (endpoint, came):
         allowed = [endpoint] if is_allowed else ["https://etcd.elsewhere:2379", "https://*.db:2379"]
         operator(only_etcd=False, broker_image="broker:1", allowed_etcd_endpoints=allowed)
-        world.certificate("etcd-access", {"username": b"root", "password": b"secret", "ca.crt": _CA})
+        world.certificate("etcd-access", {"username": b"root", "password": b"secret", "ca.crt": Authority().pem})
         etcd = {"endpoints": [endpoint], "tls": {"ca": {"name": "etcd-access"}}, "credentialsSecret": "etcd-access"}
         world.apply("MessagingCluster", "mq", {"etcd": etcd, "insecure": True})
         world.queue("orders")
@@ -90,6 +91,3 @@ async def test_credentials_are_carried_to_allowed_endpoints_alone(
         assert endpoint in await world.reason("Queue", "orders", "EndpointNotAllowed")
         assert not world.server.request("GET", path("apps/v1", "StatefulSet", world.namespace, "mq-broker")).ok
         assert came == []
-
-
-_CA = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
