@@ -11,7 +11,7 @@ from typing import Any, Final
 import sterna
 from sterna import Queue, errors
 
-from tests.world.programs import EXPLICIT, Application, CutError, received, worked_on
+from tests.world.programs import EXPLICIT, Application, CutError, awaited, received, worked_on
 
 #: How long what is given back may have to wait; less than what is waited for before anything is judged.
 _LATER_MS: Final = (1, 50, 1_000, 8_000)
@@ -36,17 +36,13 @@ async def postponer(app: Application, connection: sterna.Connection, steps: int)
                 # In CLIENT mode with all before it.
                 for _, one in hand:
                     app.taken(one, "maybe")
-                await app.call("acknowledge", _acknowledged(hand[-1][0]))
+                await app.call("acknowledge", awaited(hand[-1][0].acknowledge()))
                 hand.clear()
         except CutError:
             continue
         except errors.NotAllowedError:
             hand.clear()  # what was given back had become void
     await app.surely("session.close", session.close)
-
-
-async def _acknowledged(message: sterna.Message) -> None:
-    await message.acknowledge()
 
 
 async def drainer(app: Application, connection: sterna.Connection, steps: int) -> None:

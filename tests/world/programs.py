@@ -350,11 +350,12 @@ async def _acknowledge(app: Application, mode: AcknowledgeMode, hand: list[tuple
         hand.clear()
     else:
         hand.pop()
-    if app.random.random() < 0.5 and await app.call("acknowledge", _awaited(promise)):
+    if app.random.random() < 0.5 and await app.call("acknowledge", awaited(promise)):
         app.taken(handing, "yes")
 
 
-async def _awaited(promise: Any) -> Any:
+async def awaited(promise: Any) -> Any:
+    """What comes of it, as a call that can be cut."""
     return await promise
 
 
