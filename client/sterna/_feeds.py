@@ -17,7 +17,7 @@ from sterna._acknowledging import Settled
 from sterna._encode import varint
 from sterna._in_hand import has_ended, has_ended_well, holder
 from sterna._ledger import Place, Taker
-from sterna._link import Link, LinkLostError
+from sterna._link import LeftError, Link, LinkLostError
 from sterna._listening import Listener, Listening
 from sterna._machines.consuming import ConsumerState, Holder
 from sterna._machines.window import Window
@@ -113,7 +113,9 @@ class Feed:
     async def open(self, link: Link) -> None:
         """Opens the consumer on `link`, with its window as first credit."""
         options, part, state = self.options, self.part, self.state
-        name = part.lifeline.current(self.destination).name
+        lifeline = part.lifeline
+        self._check_here(link)
+        name = lifeline.current(self.destination).name
         opening = pb.OpenConsumer(
             consumer=self.id,
             destination=message_pb2.Destination(kind=self.destination.kind, name=name),  # type: ignore[arg-type]
@@ -128,7 +130,7 @@ class Feed:
         if messages:
             opening.credit.message_limit, opening.credit.bytes_limit = messages, size
         self._is_opening, self._ended = True, None
-        part.lifeline.route_feed(self)
+        lifeline.route_feed(self)
 
         number = part.number
 
@@ -137,6 +139,8 @@ class Feed:
             # acknowledged under those of the broken link.
             if link.has_left or self._ended is not None:
                 return  # behind a Goodbye nothing is handed out; the next link opens it anew
+            if part.link is not link:
+                return  # with the session it is over at this broker
             if self.closed is not None:
                 if part.closed is None:
                     undo(reply)  # it was closed while it was being opened anew
@@ -155,17 +159,24 @@ class Feed:
 
         try:
             await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
+            self._check_here(link)
             self._check_ended()
         except BaseException:
-            part.lifeline.unroute_feed(self)
+            lifeline.unroute_feed(self)
             state.interrupted()  # what came behind the answer was of what is over
             state.refused()
             self.link = None
             raise
         finally:
             self._is_opening = False
-        if state.is_due or self.waiters:
+        if self.closed is not None:
+            lifeline.unroute_feed(self)  # it was closed meanwhile, and nothing more comes for it
+        elif state.is_due or self.waiters:
             self.ask()
+
+    def _check_here(self, link: Link) -> None:
+        if self.part.link is not link:
+            raise link.left(str(self.destination))
 
     def _witnessed(self, place: Place, opened: Any) -> None:
         """What it is to the ledger from now on."""
@@ -184,19 +195,19 @@ class Feed:
         Raises:
             LinkLostError: this link broke as well.
         """
-        if self.closed is not None:
-            return  # it is being drained or closed, and what it had in hand is void with the link
-        if self.options.browse:
+        if self.options.browse and self.closed is None:
             self.fail(errors.ConnectionLostError("the connection broke while the browser was open", retryable=True))
             return
         delay_s = 0.05
         for _ in range(_RETRIES):
+            if self.closed is not None or self.part.link is not link:
+                return  # it is being drained or closed, and what it had in hand is void with the link; or it has left
             try:
                 await self.open(link)
             except LinkLostError:
                 raise
             except errors.SternaError as error:
-                if self.moved(error):
+                if isinstance(error, LeftError) or self.moved(error):
                     return
                 if not (error.retryable or isinstance(error, errors.InUseError)):
                     self.fail(error)
@@ -251,10 +262,14 @@ class Feed:
     async def _open_in(self, part: Part) -> None:
         if self.closed is not None:
             return
+        self.move(part)
+        await part.add(self)
+
+    def move(self, part: Part) -> None:
+        """Belongs to another part of the session from now on, or to one that has moved."""
         self.part, self.consumer.session = part, part.session
         self.id = part.lifeline.next_consumer_id()
         self.state.moved(part.state)
-        await part.add(self)
 
     # --- From the broker
 

@@ -115,8 +115,8 @@ class Lane:
         self._named = named
         self._book = lifeline.options.book
         self._was_opened = False
-        #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
-        self._is_opening = False
+        #: Where whoever opens it has not seen the answer yet, and why the broker has ended it by then.
+        self._opening_on: Link | None = None
         self._ended: errors.SternaError | None = None
         #: The highest number that the broker had when it first opened a producer by its name.
         self.last_number = 0
@@ -154,7 +154,7 @@ class Lane:
     @property
     def is_open(self) -> bool:
         """Whether it is open on a link, as far as is known, or is being opened."""
-        return (self._link is not None or self._is_opening) and self.closed is None
+        return (self._link is not None or self._opening_on is not None) and self.closed is None
 
     def is_missing_on(self, link: Link) -> bool:
         """Whether it is not open on this very link, and not over."""
@@ -167,11 +167,12 @@ class Lane:
             LinkLostError: try again on the next link.
             SternaError: the broker refuses this producer, or has ended it since it was opened.
         """
-        self._is_opening, self._ended = True, None
+        self._opening_on, self._ended = link, None
         try:
             await self._ask_to_open(link, again=again)
         finally:
-            self._is_opening = False
+            if self._opening_on is link:  # or it has gone elsewhere with its session, and is opened there
+                self._opening_on = None
             self.owner.told()
         self._check_ended()
 
@@ -182,7 +183,8 @@ class Lane:
             raise self._ended
 
     async def _ask_to_open(self, link: Link, *, again: bool) -> None:
-        machine, number = self.machine, self.part.number
+        self._check_here(link)
+        part, machine, number = self.part, self.machine, self.part.number
         opening = pb.OpenProducer(producer=machine.id)
         if self.destination is not None:
             opening.destination.CopyFrom(
@@ -214,6 +216,8 @@ class Lane:
             # What stands behind the answer may end the producer again, as when its destination moves.
             if self._ended is not None:
                 return  # the answer is of what is over
+            if part.link is not link:
+                return  # with the session it is over at this broker
             if machine.closed is None:
                 self._opened(link, number, reply.producer_opened, opening, anew=known is None)
             else:
@@ -226,6 +230,11 @@ class Lane:
                 raise
             self.lifeline.in_doubt += self._fail_doubtful(machine.forgotten(), error)
             await self._ask_to_open(link, again=False)
+        self._check_here(link)
+
+    def _check_here(self, link: Link) -> None:
+        if self.part.link is not link:
+            raise link.left(str(self.destination or ""))
 
     def _opened(self, link: Link, session: int, answer: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
         """The broker has opened it: what is unconfirmed is sent."""
@@ -434,7 +443,7 @@ class Lane:
 
     def on_closed(self, error: errors.SternaError) -> None:
         """ProducerClosed, with its reason."""
-        if self._is_opening:
+        if self._opening_on is not None:
             self._ended = error  # whoever opens it learns that, and goes on from there
         elif errors.is_for_now(error) and self.owner.waits():
             self.moved()  # what it has no answer to is not kept there

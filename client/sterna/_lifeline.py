@@ -379,12 +379,11 @@ class Lifeline:
             made = await self.make_temporary(link, original.kind)
             self._temporaries[original] = made
             self.on_temporary_replaced.emit(TemporaryReplaced(current, made))
-        parts = list(self.parts)
-        await asyncio.gather(*(part.open(link) for part in parts))
-        await asyncio.gather(*[one.reopen(link) for part in parts for one in list(part.producers)])
-        await asyncio.gather(*[one.reopen(link) for part in parts for one in list(part.feeds)])
-        if link.lost is not None:
-            raise LinkLostError(f"the connection broke: {link.lost.cause}", retryable=True)
+        await asyncio.gather(*(part.open(link) for part in list(self.parts)))
+        # Those that are still here: a session may have gone to another broker meanwhile, with all that is in it.
+        await asyncio.gather(*[one.reopen(link) for part in self.parts for one in list(part.producers)])
+        await asyncio.gather(*[one.reopen(link) for part in self.parts for one in list(part.feeds)])
+        link.check()
 
     # --- Frames
 

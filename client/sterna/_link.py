@@ -44,6 +44,10 @@ class LinkLostError(errors.ConnectionLostError):
     """The link broke before the reply came; the connection tries again where that is safe."""
 
 
+class LeftError(errors.SternaError):
+    """The session went to another broker while something of it was being opened here: it is opened there."""
+
+
 def _batch(data: Any) -> Any:
     """What a call has read as a ServerBatch; None at its end, of which gRPC tells by what is no bytes."""
     return pb.ServerBatch.FromString(data) if isinstance(data, bytes) else None
@@ -220,6 +224,17 @@ class Link:
         self._release_drained()
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def check(self) -> None:
+        """Raises LinkLostError when the link is gone."""
+        if self.lost is not None:
+            raise LinkLostError(f"the connection broke: {self.lost.cause}", retryable=True)
+
+    def left(self, subject: str) -> errors.SternaError:
+        """Why a session that something was to be opened in is not on this link."""
+        if self.lost is None and not self.has_left:
+            return LeftError("the session has gone to another broker", subject=subject)
+        return LinkLostError("the connection broke", subject=subject, retryable=True)
 
     async def _status(self) -> errors.SternaError:
         """Why the call ended."""

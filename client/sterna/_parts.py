@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import functools
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from sterna import _ledger, errors
@@ -16,7 +17,7 @@ from sterna._acknowledging import Settled
 from sterna._branches import Branches
 from sterna._failures import joined
 from sterna._ledger import Place
-from sterna._link import Link, LinkLostError
+from sterna._link import LeftError, Link, LinkLostError
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import (
     Acknowledged,
@@ -64,6 +65,7 @@ class Part:
         """Opens the session on `link`; its producers and consumers come after it."""
         lifeline = self.lifeline
         number = await self._ask_to_open(link)
+        link.check()  # or nobody would open it anew: it may not be among the connection's yet
         if self.closed is not None or self.lifeline is not lifeline:
             # It was closed, or went to another broker, while the connection was being restored.
             link.end_session(number)
@@ -130,7 +132,12 @@ class Part:
         Raises:
             ClosedError: the session was closed meanwhile.
         """
-        await self.lifeline.retrying(sending.open_first, self)
+
+        def move() -> None:
+            sending.move(self)
+            self.producers.pop(sending, None)  # not before it is open
+
+        await self._open_here(sending.open_first, move)
         if self.closed is not None:
             sending.fail(self.closed)
             raise self.closed
@@ -142,12 +149,40 @@ class Part:
         Raises:
             ClosedError: the session was closed meanwhile.
         """
-        await self.lifeline.retrying(feed.open, self)
+        await self._open_here(feed.open, functools.partial(feed.move, self))
         if self.closed is not None:
             feed.fail(self.closed)
             raise self.closed
         if feed.closed is None:  # a browser may have been closed meanwhile
             self.feeds[feed] = None
+
+    async def _open_here(self, opens: Callable[[Link], Awaitable[None]], move: Callable[[], None]) -> None:
+        """Has something opened where this is: a transacted session may go elsewhere meanwhile, and it goes along.
+
+        Nobody is kept from going by what is only being opened: of two that are, both may be told to go there.
+        """
+        while True:
+            lifeline = self.lifeline
+            try:
+                await lifeline.retrying(functools.partial(self._try_to_open, lifeline, opens), self)
+            except errors.SternaError:
+                # What was said of where it was is of no interest any more.
+                if self.lifeline is lifeline or self.closed is not None:
+                    raise
+            else:
+                if self.lifeline is lifeline:
+                    return
+            move()
+
+    async def _try_to_open(self, lifeline: Lifeline, opens: Callable[[Link], Awaitable[None]], link: Link) -> None:
+        try:
+            await opens(link)
+        except LinkLostError:
+            if self.lifeline is not lifeline:
+                raise LeftError(
+                    "the session has gone to another broker"
+                ) from None  # it need not wait until there is another link where it was
+            raise
 
     async def unsubscribe(self, name: str) -> None:
         """See Session.unsubscribe."""
@@ -494,8 +529,7 @@ class Part:
 
         async def change(link: Link) -> None:
             number = await self._ask_to_open(link)
-            if link.lost is not None:
-                raise LinkLostError(f"the connection broke: {link.lost.cause}", retryable=True)
+            link.check()
             try:
                 self.check_open()
                 self._check_free(moved)

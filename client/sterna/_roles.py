@@ -99,6 +99,9 @@ class FeedRole(Protocol):
     async def open(self, link: Link) -> None:
         """Opens it on the link in use."""
 
+    def move(self, part: Any) -> None:
+        """Belongs to another part of the session, or to one that has moved."""
+
     def on_deliver(self, deliver: Any) -> None:
         """Deliver."""
 
@@ -173,6 +176,10 @@ class PartRole(Ending, Protocol):
     @property
     def number(self) -> int:
         """The broker's number for it, on the link in use."""
+
+    @property
+    def link(self) -> Link | None:
+        """The link in use, once it is open there."""
 
     @property
     def state(self) -> SessionState:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sterna import errors
 from sterna._failures import Failures
 from sterna._lane import Lane, Named
-from sterna._link import Link, LinkLostError
+from sterna._link import LeftError, Link, LinkLostError
 from sterna._pauses import HOPS_MAX
 from sterna.destinations import Destination
 
@@ -106,10 +106,14 @@ class Sending:
             return  # it opens itself, where it has come to
         part = self.part
         for lane in list(self._lanes.values()):
+            if part.link is not link:
+                return  # the session has gone elsewhere, and this with it
             try:
                 await self._open(lane, link, again=True)
             except LinkLostError:
                 raise
+            except LeftError:
+                return
             except errors.SternaError as error:
                 if self._has_left(part):
                     return  # the other lane was told first
@@ -147,7 +151,9 @@ class Sending:
                 if hop + 1 == HOPS_MAX or not (self._has_left(part) or self.moved(error)):
                     raise
                 continue
-            if self.lane.closed is None and not self._has_left(part):
+            except LeftError:
+                continue
+            if self.lane.closed is None and not self._has_left(part) and made.lifeline is part.lifeline:
                 self._lanes[confirmed] = made
                 return made
             # Looked at, since nobody waits for it.

@@ -151,10 +151,15 @@ async def test_partners_of_a_bridge_live_together(two: Cluster, operator: Operat
     await operator.put(document("Topic", "news"))
     await operator.put(document("Queue", "news-archive"))
     claim = await operator.put(bridge)
-    # Whether they were placed before or together with the bridge decides; either way it says so.
-    status = await waited(lambda: operator.status(claim), 30, "a status")
-    homes = {await operator.home("topic", "news"), await operator.home("queue", "news-archive")}
-    assert [one.state for one in status.values()] == (["applied"] if len(homes) == 1 else ["refused"])
+    ends = ("topic", "news"), ("queue", "news-archive")
+    # Whether they were placed before or together with the bridge decides; once both are, it says so.
+    homes = {await waited(lambda: operator.home(*end), 30, f"a home of {end}") for end in ends}  # noqa: B023 - awaited here
+    word = "applied" if len(homes) == 1 else "refused"
+
+    async def is_said() -> bool:
+        return [one.state for one in (await operator.status(claim)).values()] == [word]
+
+    await waited(is_said, 30, f"{claim} {word}")
     split = document("Bridge", "split", source={"topic": "a"}, targets=[{"queue": "b"}])
     await operator.put(document("Topic", "a", broker="b0"))
     await operator.put(document("Queue", "b", broker="b1"))

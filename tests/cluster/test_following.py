@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sterna
 import sterna.blocking
 from sterna import errors
+from sterna._link import Link
 
 from tests.cluster.conftest import Cluster, Connect, Operator, document
 
@@ -191,3 +193,68 @@ async def test_the_command_line_follows(spread: Cluster) -> None:
         assert purged.returncode == 0, purged.stderr
 
     await asyncio.to_thread(run)
+
+
+class _Gate:
+    """Holds back what one broker answers to an opening: the application's task only goes on when the gate opens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, url: str, name: str) -> None:
+        self.arrived, self.opened = asyncio.Event(), asyncio.Event()
+        asked = Link.request
+
+        async def request(link: Link, session: int, kind: str, content: Any, **how: Any) -> Any:
+            reply = await asked(link, session, kind, content, **how)
+            if kind == name and url.endswith(f"//{link.address}"):
+                self.arrived.set()
+                await self.opened.wait()
+            return reply
+
+        monkeypatch.setattr(Link, "request", request)
+
+
+async def test_what_is_being_opened_goes_along_when_a_transacted_session_goes_elsewhere(
+    spread: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the session is open where it is, so that it may go: what was just being opened would be left there."""
+    connection = await connect(spread.url("b0"))
+    for kind, make in (("open_consumer", "consumer"), ("open_producer", "producer")):
+        session = await connection.session(transacted=True)
+        with monkeypatch.context() as patched:
+            gate = _Gate(patched, spread.url("b0"), kind)
+            first = asyncio.create_task(getattr(session, make)("q0"))
+            await asyncio.wait_for(gate.arrived.wait(), 10)
+            second = await session.producer("q1")  # the session goes to b1
+            gate.opened.set()
+            # Its destination is at b0, and the session has something at b1 by now.
+            with pytest.raises(errors.SpansHomesError):
+                await asyncio.wait_for(first, 10)
+        await second.send(make)
+        await session.commit()
+        await session.close()
+    consumer = await connection.consumer("q1")
+    assert [(await consumer.receive(5)).text for _ in range(2)] == ["consumer", "producer"]  # type: ignore[union-attr]
+
+
+async def test_a_session_that_goes_elsewhere_while_its_connection_is_restored_is_left_alone_where_it_was(
+    spread: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was among those to be opened anew, and what is in it would be opened a second time, where nobody has it."""
+    connection = await connect(spread.url("b0"))
+    going, other = await connection.session(transacted=True), await connection.session()
+    restored = asyncio.Event()
+    connection.on_restored(lambda _: restored.set())
+    async with asyncio.timeout(20):
+        there = _Gate(monkeypatch, spread.url("b1"), "open_session")
+        opening = asyncio.create_task(going.consumer("q1"))
+        await there.arrived.wait()
+        here = _Gate(monkeypatch, spread.url("b0"), "open_session")
+        await connection._lifeline._link.abort()  # type: ignore[union-attr]
+        await here.arrived.wait()
+        there.opened.set()
+        consumer = await opening
+        here.opened.set()
+        await restored.wait()
+        await (await other.producer("q1")).send("x")
+        message = await consumer.receive(5)
+        assert message is not None
+        await going.commit()

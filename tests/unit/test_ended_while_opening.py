@@ -23,7 +23,9 @@ def _session() -> tuple[Session, Any]:
     lifeline._link = link
     lifeline._up.set()
     lifeline._supervisor = object()  # type: ignore[assignment] # it is only looked for
-    return Session(lifeline, AcknowledgeMode.AUTO), link
+    session = Session(lifeline, AcknowledgeMode.AUTO)
+    session._part.link = link
+    return session, link
 
 
 _GONE = pb.Error(code=pb.NO_SUCH_DESTINATION, message="it was deleted")

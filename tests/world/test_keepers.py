@@ -11,9 +11,12 @@ from sterna_broker.node import Node
 from tests.world.__main__ import played
 from tests.world.run import Scene
 
-#: One with a start that is told to stop, and one by itself whose configuration is read again.
-_STARTS = replace(Scene.of(2000100), clients=1, programs=1, steps=1, faults=0, extras=0, deeds=4, guests=0, newcomers=0)
-_RELOADS = replace(_STARTS, seed=2000103, brokers=1)
+#: In some of them a start is told to stop; and one by itself has its configuration read again.
+_SEEDS = range(2000100, 2000140)
+_STARTS = replace(
+    Scene.of(_SEEDS[0]), clients=1, programs=1, steps=1, faults=0, extras=0, deeds=4, guests=0, newcomers=0
+)
+_RELOADS = replace(_STARTS, brokers=1)
 
 
 async def _nothing(_: Node) -> None:
@@ -34,6 +37,13 @@ async def _reads_nothing(_: LiveConfiguration) -> None:
 def test_what_a_cut_start_leaves_and_a_reload_does_not_do_is_found(
     scene: Scene, where: type, name: str, former: object, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert played(scene).problems == []
-    monkeypatch.setattr(where, name, former)
-    assert any(word in problem for problem in played(scene).problems)
+    with monkeypatch.context() as without:
+        without.setattr(where, name, former)
+        # Which of them it is changes with whatever is done before it.
+        found = next((one for one in (replace(scene, seed=seed) for seed in _SEEDS) if _shows(one, word)), None)
+    assert found is not None
+    assert played(found).problems == []
+
+
+def _shows(scene: Scene, word: str) -> bool:
+    return any(word in problem for problem in played(scene).problems)
