@@ -59,9 +59,10 @@ def linked() -> tuple[Any, Any]:
         broker="b",
         unroute_lane=lambda lane: None,
     )
-    part: Any = SimpleNamespace(lifeline=lifeline, number=3, state=SimpleNamespace(transacted=False))
+    link = Link("127.0.0.1:1", lambda _: None)
+    part: Any = SimpleNamespace(lifeline=lifeline, link=link, number=3, state=SimpleNamespace(transacted=False))
     owner: Any = SimpleNamespace(told=lambda: None)
-    return Lane(owner, part, None, 100, confirmed=True), Link("127.0.0.1:1", lambda _: None)
+    return Lane(owner, part, None, 100, confirmed=True), link
 
 
 def written(link: Any) -> list[Any]:
