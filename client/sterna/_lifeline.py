@@ -213,9 +213,10 @@ class Lifeline:
             if self._supervisor is None or link is None:
                 raise errors.ClosedError("the connection is not open", remedy="await it, or use async with")
             if self._up.is_set():
-                if link.lost is None:
+                if link.lost is None and not link.has_left:
                     return link
-                await asyncio.sleep(0)  # the supervisor is about to notice
+                # Nothing is begun behind a Goodbye, which ends it soon; a lost one the supervisor is about to notice.
+                await (asyncio.shield(link.ended) if link.lost is None else asyncio.sleep(0))
             else:
                 await self._up.wait()
 

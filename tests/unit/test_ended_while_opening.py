@@ -110,3 +110,18 @@ async def test_a_consumer_that_ends_while_it_is_closed_was_closed_by_its_applica
         feed.fail(error)
     assert isinstance(feed.consumer.closed, errors.ClosedError)
     assert feed.closed is feed.consumer.closed
+
+
+async def test_nothing_is_begun_behind_a_goodbye() -> None:
+    """Who asks for a link would get one that takes nothing any more, again and again, and nobody else would have a turn."""
+    session, link = _session()
+    lifeline: Any = session._part.lifeline
+    link._finishing = True
+    asking = asyncio.create_task(lifeline.ready())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    another: Any = Link("127.0.0.1:2", lifeline._on_frame)
+    lifeline._link = another
+    link.fail(errors.ConnectionLostError("it ended"))
+    assert await asking is another

@@ -20,6 +20,7 @@ async def test_deliveries_right_behind_the_reply_are_acknowledged_in_the_new_epo
     link: Any = Link("127.0.0.1:1", lambda _: None)
     for epoch in (1, 2):
         session._part.interrupted()
+        session._part.link = link
         session._part.state.opened(epoch)
         opening = consumer._feed.reopen(link)
         opening.send(None)
@@ -49,6 +50,7 @@ async def test_a_consumer_that_is_ended_before_its_opening_is_answered_is_not_op
     session = Session(connect("sterna://127.0.0.1:1")._lifeline, AcknowledgeMode.AUTO)
     consumer = Consumer(session, Queue("orders"), ConsumerOptions())
     link: Any = Link("127.0.0.1:1", lambda _: None)
+    session._part.link = link
     feed = consumer._feed
     opening = feed.open(link)
     opening.send(None)
