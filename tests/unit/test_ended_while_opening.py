@@ -113,7 +113,7 @@ async def test_a_consumer_that_ends_while_it_is_closed_was_closed_by_its_applica
 
 
 async def test_nothing_is_begun_behind_a_goodbye() -> None:
-    """Who asks for a link would get one that takes nothing any more, again and again, and nobody else would have a turn."""
+    """Who asks for a link would get one that takes nothing any more, again and again, and nobody else had a turn."""
     session, link = _session()
     lifeline: Any = session._part.lifeline
     link._finishing = True

@@ -1,11 +1,11 @@
 """What came into each queue and subscription, what went, and what there was at both ends: each as runs of sequences.
 
 A flow is a row with `place`, `cut`, `source`, `first`, `last`, `role` and, where one message alone is meant, what it
-is: `message` (the position of its record) and `copy`. `reason` and `position` tell of ends. Each is within one `block`
-of its source's sequences; what cannot be a run has none.
+is: `message` (the position of its record) and `copy`. `reason` and `position` tell of ends.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -27,34 +27,22 @@ _PENDING = 3
 
 _IDENTITY = ("source", "sequence", "position", "copy")
 
-#: Sequences of a block.
-_BLOCK_BITS = 12
-BLOCK = 1 << _BLOCK_BITS
-#: A record ends at most 4,096 messages; a longer run is none that the engine wrote.
-RUN_MAX = 1 << 20
+COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position")
 
 
-def flows(history: History, intervals: Sequence[Interval]) -> list[DataFrame]:
-    """All flows of intervals whose events are whole, in parts: each of one role, or of a few."""
+def flows(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    """All flows of intervals whose events are whole."""
     fates = Fates(history, intervals)
-    return [
-        _started(history, intervals, fates),
-        _arrived(history, intervals, fates),
-        _moved(history, intervals),
-        _ended(history, intervals, fates),
-        _taken(history, intervals, fates),
-        _remained(history, intervals),
-    ]
-
-
-def by_block(runs: DataFrame) -> DataFrame:
-    """Runs, each within one block: they are parted where a block ends. What is no run has no block."""
-    first, last = F.col("first"), F.col("last")
-    is_run = (first >= 0) & (last >= first) & (last - first < RUN_MAX)
-    numbers = F.when(is_run, F.sequence(F.shiftright(first, _BLOCK_BITS), F.shiftright(last, _BLOCK_BITS)))
-    parted = runs.withColumn("block", F.explode_outer(numbers))
-    return parted.withColumn("first", F.greatest(first, F.col("block") * BLOCK)).withColumn(
-        "last", F.least(last, F.col("block") * BLOCK + (BLOCK - 1))
+    return reduce(
+        DataFrame.unionAll,
+        (
+            _started(history, intervals, fates),
+            _arrived(history, intervals, fates),
+            _moved(history, intervals),
+            _ended(history, intervals, fates),
+            _taken(history, intervals, fates),
+            _remained(history, intervals),
+        ),
     )
 
 
@@ -72,14 +60,12 @@ def _single(rows: DataFrame, role: Column, message: str = "position", **names: s
         F.col("copy").cast("int").alias("copy"),
         F.lit(0).alias("reason"),
         F.col("position"),
-        # It is in one block: taking it apart as a run would cost more than all else that is done to it.
-        F.when(sequence >= 0, F.shiftright(sequence, _BLOCK_BITS)).alias("block"),
     )
 
 
 def _run(rows: DataFrame) -> DataFrame:
     """Each row as the end of a run."""
-    runs = rows.select(
+    return rows.select(
         "place",
         "cut",
         "source",
@@ -91,7 +77,6 @@ def _run(rows: DataFrame) -> DataFrame:
         F.col("reason").cast("int").alias("reason"),
         F.col("position"),
     )
-    return by_block(runs)
 
 
 def _started(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
