@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import sterna
+from prometheus_client.parser import text_string_to_metric_families
 from sterna import admin, blocking, errors
 from sterna.cli.application import run
 
@@ -261,6 +263,43 @@ async def test_a_connection_whose_password_was_taken_back_is_over(node: Node, us
         await running.reload()
         await eventually(lambda: connection.closed, what="the end of the connection")
         assert isinstance(connection.closed, errors.UnauthenticatedError)
+
+
+async def _cut(running: Any) -> dict[str, float]:
+    """How many streams were cut, by code, as the broker's metrics say; of those that were."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{running.monitor}/metrics") as response:
+        families = list(text_string_to_metric_families(await response.text()))
+    samples = [sample for family in families for sample in family.samples if sample.name == "sterna_streams_cut_total"]
+    assert "UNAUTHENTICATED" in {sample.labels["code"] for sample in samples}, "it is there before the first"
+    return {sample.labels["code"]: sample.value for sample in samples if sample.value}
+
+
+async def test_whoever_is_not_let_in_or_not_any_more_is_told_and_counted_among_the_streams_that_were_cut(
+    node: Node, users_file: Callable[..., Path]
+) -> None:
+    running = await node(users=await asyncio.to_thread(users_file, alice="old"), open_metrics=True)
+    url = url_of(running, "sterna")
+    assert await _cut(running) == {}
+    for number, (user, password) in enumerate((("alice", "wrong"), ("carol", "1"), ("", ""))):
+        with pytest.raises(errors.UnauthenticatedError) as caught:
+            await sterna.connect(url, user=user, password=password)
+        assert (caught.value.subject, caught.value.retryable) == ("credentials", False)
+        assert await _cut(running) == {"UNAUTHENTICATED": number + 1}
+    interrupted: list[sterna.Interrupted] = []
+    async with sterna.connect(url, user="alice", password="old") as connection:
+        connection.on_interrupted(interrupted.append)
+        consumer = await connection.consumer("q")
+        await asyncio.to_thread(users_file, alice="new")
+        await running.reload()
+        await eventually(lambda: connection.closed, what="the end of the connection")
+        # First it has to leave, and then it is not let in: each has its own reason.
+        with pytest.raises(errors.UnauthenticatedError):
+            await consumer.receive(5)
+        with pytest.raises(errors.UnauthenticatedError):
+            await connection.send("q", "x")
+    assert [one.error.code for one in interrupted] == [errors.ErrorCode.CLOSED]
+    assert "not valid any more" in interrupted[0].error.cause
+    assert await _cut(running) == {"CLOSED": 1, "UNAUTHENTICATED": 4}
 
 
 async def test_a_connection_lives_on_when_the_authority_changes_for_both_sides(
