@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from sterna._proto.sterna.v1 import message_pb2 as messages
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 
 from tests.broker.wire import CONNECT, FrameError, Wire, body_of, queue, text, topic
@@ -250,6 +251,27 @@ async def test_streams_of_one_connection_share_it(node: Any, wire: Any) -> None:
 async def test_a_token_that_nobody_can_check_is_refused(node: Any, wire: Any) -> None:
     with pytest.raises(FrameError, match=r"UNAUTHENTICATED \(credentials\)"):
         await wire(await node(), credentials=messaging.Credentials(token="secret"))
+
+
+@pytest.mark.covers("EMS-MSG-A25")
+@pytest.mark.parametrize("field", ["bytes_value", "array_value", "map_value", "stream_value"])
+async def test_no_client_sends_a_property_of_bytes_or_what_nests(node: Any, wire: Any, field: str) -> None:
+    client = await wire(await node())
+    session = await client.session()
+    await client.producer(session, queue("q"))
+    nested: dict[str, Any] = {
+        "bytes_value": b"b",
+        "array_value": messages.Array(),
+        "map_value": messages.MapBody(),
+        "stream_value": messages.StreamBody(),
+    }
+    value = messages.Value(**{field: nested[field]})
+    refused = messages.Message(text="m", properties=[messages.Property(name="p", value=value)])
+    fine = messages.Message(text="m", properties=[messages.Property(name="p", value=messages.Value(string_value="b"))])
+    await client.publish(session, [refused.SerializeToString(), fine.SerializeToString()])
+    error = (await client.next("rejected")).rejected.error
+    assert (error.code, error.subject) == (messaging.INVALID_MESSAGE, "properties")
+    assert (await client.confirmed(2)).first == 2
 
 
 @pytest.mark.covers("EMS-MSG-B01", "UM-MSG-A02")

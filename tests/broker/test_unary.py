@@ -120,6 +120,7 @@ async def test_a_selector_and_a_durable_subscription_can_be_received_from(node: 
             "INVALID_ARGUMENT",
             "max_messages",
         ),
+        ("Receive", {"destination": queue("a.*")}, "INVALID_ARGUMENT", "INVALID_NAME", "a.*"),
         ("Receive", {"destination": queue("a"), "wait_ms": 60_001}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "wait_ms"),
         ("Receive", {"destination": topic("t")}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "subscription"),
         ("Receive", {"destination": queue("a"), "selector": "a ="}, "INVALID_ARGUMENT", "INVALID_SELECTOR", None),

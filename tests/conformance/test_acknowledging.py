@@ -201,6 +201,29 @@ async def test_what_was_fetched_and_not_seen_counts_when_its_client_vanishes_and
     assert [one.delivery_count for one in again] == [2 if flag else 1 for flag in flags]
 
 
+@pytest.mark.covers("EMS-DEST-A23", "EMS-MSG-A20")
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.DUPS_OK, Mode.TRANSACTED, Mode.EXPLICIT])
+async def test_all_that_a_vanished_client_had_fetched_counts_toward_the_limit_whatever_its_mode(
+    provider: Provider, session: Session, queue: Queue, mode: Mode, word: str
+) -> None:
+    await provider.define(queue, maxRedelivery=2)
+    for body in "abc":
+        await session.send(queue, body, properties={"word": word, PRESERVE_UNDELIVERED: body != "c"})
+
+    async def all_are_fetched() -> bool:
+        return (await provider.held(queue)).delivered == 3
+
+    for _ in range(2):
+        connection = await provider.connect()
+        await (await connection.session(mode)).consumer(queue, prefetch=10)
+        await eventually(all_are_fetched)
+        await connection.vanish()
+    # Nobody was ever handed one of them.
+    await holds(provider, queue, 0)
+    kept: list[Any] = list(await provider.browse(UNDELIVERED, f"word = '{word}'"))
+    assert [one.body for one in kept] == ["a", "b"]
+
+
 @pytest.mark.covers("EMS-DEST-A23")
 @pytest.mark.parametrize("limit", [2, 3, 5])
 async def test_a_message_is_delivered_as_often_as_max_redelivery_says_and_then_destroyed(

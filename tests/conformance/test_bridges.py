@@ -40,28 +40,40 @@ async def test_source_and_targets_are_independent_of_each_other(
 
 
 @pytest.mark.covers("EMS-DEST-A49")
-async def test_copies_do_not_cross_a_further_bridge(provider: Provider, session: Session, word: str) -> None:
-    first, second, third = (Queue(f"any.{word}.{name}") for name in "abc")
+@pytest.mark.parametrize("pattern", ["b", "*"], ids=["by its name", "by a pattern"])
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.TRANSACTED])
+async def test_copies_do_not_cross_a_further_bridge(
+    provider: Provider, kind: type[Destination], word: str, pattern: str, mode: Mode
+) -> None:
+    session = await session_of(provider, mode)
+    first, second, third = Queue(f"any.{word}.a"), kind(f"any.{word}.from.b"), Queue(f"any.{word}.c")
     await provider.define_bridge(first, second)
-    await provider.define_bridge(second, third)
+    await provider.define_bridge(kind(f"any.{word}.from.{pattern}"), third)
+    hearing = await (await session_of(provider)).consumer(second)
     await session.send(first, "copied once")
+    await session.send(first, "late", delivery_delay_ms=1)
     await session.send(second, "sent there")
-    assert await waiting(provider, second) == ["copied once", "sent there"]
+    if mode is Mode.TRANSACTED:
+        await session.commit()
+    assert sorted(await bodies(hearing, 3)) == ["copied once", "late", "sent there"]
     assert await waiting(provider, third) == ["sent there"]
 
 
 @pytest.mark.covers("EMS-DEST-A50")
+@pytest.mark.parametrize("commits", [False, True], ids=["by itself", "in a transaction"])
 async def test_two_bridges_that_lead_to_one_target_make_two_copies(
-    provider: Provider, session: Session, word: str
+    provider: Provider, kind: type[Destination], word: str, commits: bool
 ) -> None:
     target = Queue(f"any.{word}.t")
-    await provider.define_bridge(Topic(f"any.{word}.in.a"), target)
-    await provider.define_bridge(Topic(f"any.{word}.in.*"), target)
-    await session.send(Topic(f"any.{word}.in.a"), "a")
-    await session.send(Topic(f"any.{word}.in.b"), "b")
+    await provider.define_bridge(kind(f"any.{word}.in.a"), target)
+    await provider.define_bridge(kind(f"any.{word}.in.*"), target)
+    session = await session_of(provider, Mode.TRANSACTED if commits else Mode.AUTO)
+    sent = [await session.send(kind(f"any.{word}.in.{name}"), name) for name in "ab"]
+    if commits:
+        await session.commit()
     copies = await provider.browse(target)
     assert [copy.body for copy in copies] == ["a", "a", "b"]
-    assert len({copy.message_id for copy in copies}) == 3
+    assert len({one.message_id for one in (*copies, *sent)}) == 5
 
 
 # The source's pattern, names that have the bridge by it, names that do not.
@@ -120,20 +132,43 @@ async def test_a_bridge_has_to_make_sense(provider: Provider, word: str) -> None
 
 
 @pytest.mark.covers("EMS-DEST-A53", "EMS-DEST-B19")
+@pytest.mark.parametrize("target_kind", [Queue, Topic])
 async def test_a_source_is_not_deleted_before_its_bridge_and_a_target_is(
-    provider: Provider, session: Session, word: str
+    provider: Provider, session: Session, kind: type[Destination], word: str, target_kind: type[Destination]
 ) -> None:
-    source, target = Queue(f"{word}.s"), Queue(f"{word}.t")
+    source, target = kind(f"{word}.s"), target_kind(f"{word}.t")
     await provider.define(source)
-    await provider.define(target)
+    await provider.define(target, maxmsgs=7)
     bridge = await provider.define_bridge(source, target)
+    await session.send(source, "copied")
+    for delete in (provider.delete, provider.delete_empty):
+        with refused(provider, Refusal.IN_USE):
+            await delete(source)
+    assert source.name in await provider.names(kind)
+    await provider.delete(target)
+    # While a bridge leads there it exists, without anything that an administrator had said of it (EMS-DEST-E01).
+    assert (await provider.held(target)).messages == 0
+    assert (await provider.effective(target))["maxmsgs"] == 0
     with refused(provider, Refusal.IN_USE):
         await provider.delete(source)
-    await provider.delete(target)
     await provider.delete_bridge(bridge)
     await session.send(source, "not copied")
     await provider.delete(source)
-    assert source.name not in await provider.names(Queue)
+    assert source.name not in await provider.names(kind)
+    assert target.name not in await provider.names(target_kind)
+
+
+@pytest.mark.covers("EMS-DEST-A53")
+async def test_a_source_that_is_a_pattern_is_not_deleted_and_what_matches_it_is(provider: Provider, word: str) -> None:
+    entry, one, target = Queue(f"{word}.in.*"), Queue(f"{word}.in.a"), Queue(f"{word}.t")
+    for place in (entry, one, target):
+        await provider.define(place)
+    await provider.define_bridge(entry, target)
+    with refused(provider, Refusal.IN_USE):
+        await provider.delete(entry)
+    await provider.delete(one)
+    assert set(await provider.names(Queue, f"{word}.>")) >= {target.name}
+    assert one.name not in await provider.names(Queue)
 
 
 @pytest.mark.covers("EMS-DEST-E01")

@@ -235,6 +235,25 @@ async def test_a_destinations_expiration_wins_and_the_header_says_never(
     assert message.expiration_ms == expected
 
 
+@pytest.mark.covers("EMS-MSG-A04", "EMS-DEST-A14")
+@pytest.mark.parametrize(("expiration", "time_to_live_ms"), [(3_600_000, 200), (200, 0), (200, 3_600_000)])
+async def test_a_consumer_ends_no_message_by_itself_whose_destination_has_an_expiration(
+    provider: Provider, session: Session, queue: Queue, expiration: int, time_to_live_ms: int
+) -> None:
+    await provider.define(queue, expiration=expiration)
+    consumer = await session.consumer(queue, prefetch=5)
+    sent = await session.send(queue, "with the consumer", time_to_live_ms=time_to_live_ms)
+
+    async def it_is() -> bool:
+        return (await provider.held(queue)).delivered == 1
+
+    await eventually(it_is)
+    over_ms = sent.timestamp_ms + 250
+    await eventually(lambda: time.time() * 1000 > over_ms)
+    message = await consumer.receive()
+    assert (message.body, message.expiration_ms) == ("with the consumer", 0)
+
+
 @pytest.mark.covers("EMS-DEST-A14", "UM-DEST-B06", "UM-MSG-A07")
 async def test_a_topics_expiration_ends_what_a_subscription_keeps(
     provider: Provider, session: Session, topic: Topic, word: str

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance.provider import Destination, Mode, Provider, Queue, Refusal, Session, Topic, refused
 from tests.conformance.steps import send_all, session_of, waiting
+from tests.waiting import eventually
 
 # The property; its values in two wildcard entries that match (None: the entry is silent), and in the destination's own
 # definition (the word "dynamic": it has none, a client makes it); what holds.
@@ -23,11 +24,15 @@ BOTH: list[tuple[str, Values, Any, Any]] = [
     # Own 0 is a value: no limit, never.
     ("maxmsgs", (7, None), 0, 0),
     ("expiration", (7_000, None), 0, 0),
+    ("maxbytes", (7_000, None), 0, 0),
     # Several parents: the smallest limit.
     ("maxmsgs", (7, 5), "dynamic", 5),
     ("maxmsgs", (5, 7), None, 5),
     ("maxbytes", (7_000, 5_000), "dynamic", 5_000),
+    ("maxbytes", (5_000, 7_000), "dynamic", 5_000),
+    ("maxbytes", (5_000, 7_000), 9_000, 9_000),
     ("expiration", (7_000, 5_000), "dynamic", 5_000),
+    ("expiration", (5_000, 7_000), None, 5_000),
     # Of prefetch the largest.
     ("prefetch", (7, 5), "dynamic", 7),
     ("prefetch", (5, 7), None, 7),
@@ -38,6 +43,9 @@ BOTH: list[tuple[str, Values, Any, Any]] = [
     ("overflowPolicy", ("discardOld", "rejectIncoming"), "dynamic", "rejectIncoming"),
     ("overflowPolicy", ("rejectIncoming", "discardOld"), None, "rejectIncoming"),
     ("overflowPolicy", ("discardOld", "default"), "dynamic", "discardOld"),
+    ("overflowPolicy", ("default", "discardOld"), None, "discardOld"),
+    ("overflowPolicy", ("rejectIncoming", "default"), "dynamic", "rejectIncoming"),
+    ("overflowPolicy", ("default", "rejectIncoming"), None, "rejectIncoming"),
     ("overflowPolicy", ("discardOld", None), "default", "discardOld"),
     ("overflowPolicy", ("rejectIncoming", "discardOld"), "default", "rejectIncoming"),
     ("overflowPolicy", ("rejectIncoming", "rejectIncoming"), "discardOld", "discardOld"),
@@ -72,6 +80,11 @@ QUEUES: list[tuple[str, Values, Any, Any]] = [
     ("maxRedelivery", (7, 5), "dynamic", 5),
     ("maxRedelivery", (7, None), 9, 9),
     ("maxRedelivery", (7, None), 0, 0),
+    ("maxRedelivery", (5, 7), None, 5),
+    ("redeliveryDelay", (60_000, 20_000), "dynamic", 20_000),
+    ("redeliveryDelay", (20_000, 60_000), None, 20_000),
+    ("redeliveryDelay", (20_000, None), 60_000, 60_000),
+    ("redeliveryDelay", (20_000, None), 0, 0),
     ("exclusive", (True, None), "dynamic", True),
     ("exclusive", (True, None), False, True),
     ("exclusive", (False, None), True, True),
@@ -106,6 +119,45 @@ async def test_what_holds_of_the_own_value_and_those_of_the_wildcard_entries(
     else:
         await provider.define(place, **({} if own is None else {name: own}))
     assert (await provider.effective(place))[name] == holds
+
+
+@pytest.mark.covers("EMS-DEST-A47", "EMS-DEST-A25", "EMS-DEST-A30", "EMS-DEST-B05")
+async def test_of_several_parents_clients_meet_the_smallest_limit_the_strictest_policy_and_the_largest_prefetch(
+    provider: Provider, session: Session, word: str
+) -> None:
+    queue = Queue(f"{word}.b.c")
+    await provider.define(Queue(f"{word}.>"), maxbytes=100_000, prefetch=3, overflowPolicy="discardOld")
+    await provider.define(Queue(f"{word}.b.>"), maxbytes=5_500, prefetch=1, overflowPolicy="default")
+    await provider.define(Queue(f"{word}.*.c"), maxbytes=50_000, prefetch=2, overflowPolicy="rejectIncoming")
+    sent = [name * 1_000 for name in "abcde"]
+    await send_all(session, queue, *sent)
+    with refused(provider, Refusal.FULL):
+        await session.send(queue, "f" * 1_000)
+    assert await waiting(provider, queue) == sent
+    await (await session_of(provider)).consumer(queue)
+
+    async def three_are_fetched() -> bool:
+        return (await provider.held(queue)).delivered == 3
+
+    await eventually(three_are_fetched)
+    # Of the others its own values hold, whatever they are.
+    await provider.define(queue, maxbytes=0, prefetch=5, overflowPolicy="discardOld", maxmsgs=6)
+    await send_all(session, queue, "f" * 1_000, "g" * 1_000)
+    assert "".join(body[0] for body in await waiting(provider, queue)) == "abcefg"
+
+
+@pytest.mark.covers("EMS-DEST-A47", "EMS-DEST-A12")
+async def test_a_flag_that_is_inherited_holds_though_the_destination_says_no(
+    provider: Provider, session: Session, word: str
+) -> None:
+    queue = Queue(f"{word}.b")
+    await provider.define(Queue(f"{word}.*"), exclusive=True)
+    await provider.define(queue, exclusive=False)
+    active = await (await session_of(provider, Mode.CLIENT)).consumer(queue, prefetch=1)
+    standby = await (await session_of(provider)).consumer(queue, prefetch=5)
+    await send_all(session, queue, "a", "b", "c")
+    assert [(await active.receive()).body for _ in range(3)] == ["a", "b", "c"]
+    assert standby.receive_no_wait() is None
 
 
 @pytest.mark.covers("EMS-DEST-A47", "EMS-DEST-A46")
@@ -146,6 +198,46 @@ async def test_defining_again_takes_away_what_is_not_named(
     await provider.define(place, maxmsgs=2)
     effective = await provider.effective(place)
     assert (effective["maxmsgs"], effective["maxbytes"]) == (2, 0)
+
+
+FULL_SET: list[tuple[type[Destination], dict[str, Any]]] = [
+    (
+        kind,
+        {
+            "maxmsgs": 7,
+            "maxbytes": 9_000,
+            "expiration": 60_000,
+            "overflowPolicy": "discardOld",
+            "prefetch": 9,
+            "store": "$sys.nonfailsafe",
+            "sender_name": True,
+            "sender_name_enforced": True,
+            "flowControl": 5_000,
+            **more,
+        },
+    )
+    for kind, more in (
+        (Queue, {"exclusive": True, "maxRedelivery": 4, "redeliveryDelay": 20_000}),
+        (Topic, {}),
+    )
+]
+
+
+@pytest.mark.covers("EMS-DEST-A41", "EMS-DEST-B09", "EMS-DEST-B10", "EMS-DEST-B11")
+@pytest.mark.parametrize(("kind", "properties"), FULL_SET, ids=["queue", "topic"])
+async def test_of_all_that_can_be_set_only_what_is_named_again_stays(
+    provider: Provider, word: str, kind: type[Destination], properties: dict[str, Any]
+) -> None:
+    place, plain = kind(f"{word}.x"), kind(f"{word}.plain")
+    await provider.define(plain)
+    by_default = await provider.effective(plain)
+    assert properties.keys() <= by_default.keys()
+    assert all(by_default[name] != value for name, value in properties.items())
+    for name, value in properties.items():
+        await provider.define(place, **properties)
+        assert {one: (await provider.effective(place))[one] for one in properties} == properties
+        await provider.define(place, **{name: value})
+        assert await provider.effective(place) == {**by_default, name: value}
 
 
 @pytest.mark.covers("EMS-DEST-A43", "EMS-DEST-A37", "EMS-STORE-A10")

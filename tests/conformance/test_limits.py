@@ -221,18 +221,31 @@ async def test_what_a_topic_does_when_one_subscriber_is_full(
 
 
 @pytest.mark.covers("EMS-DEST-A20", "EMS-DEST-A24")
+@pytest.mark.parametrize("limit", LIMITS, ids=LIMIT_NAMES)
 async def test_subscribers_of_a_topic_are_full_each_by_itself(
-    provider: Provider, session: Session, topic: Topic, word: str
+    provider: Provider, session: Session, topic: Topic, word: str, limit: dict[str, Any]
 ) -> None:
-    await provider.define(topic, maxmsgs=2)
+    await provider.define(topic, **limit)
     await provider.define_durable(topic, "first", client_id=word)
-    await session.send(topic, "a")
+    await session.send(topic, text("a"))
     await provider.define_durable(topic, "second", client_id=word)
-    await send_all(session, topic, "b", "c")
+    # One that is there, and one of two, count what they have in hand, too.
+    taking = await session_of(provider, Mode.CLIENT)
+    plain, group = await taking.consumer(topic, prefetch=1), await taking.consumer(topic, shared=word, prefetch=1)
+    await send_all(session, topic, text("b"), text("c"))
+    await provider.define_durable(topic, "third", client_id=word)
+    await send_all(session, topic, text("d"), text("e"), text("f"))
     connection = await provider.connect(client_id=word)
-    for name, expected in (("first", ["a", "b"]), ("second", ["b", "c"])):
+    for name, expected in (("first", "ab"), ("second", "bc"), ("third", "de")):
         consumer = await (await connection.session()).consumer(topic, durable=name)
-        assert await bodies(consumer, 2) == expected
+        assert letters(await bodies(consumer, 2)) == expected
+        await consumer.close()
+    for consumer in (plain, group):
+        message = [await consumer.receive() for _ in range(2)][-1]
+        assert message.body == text("c")
+        await message.acknowledge()
+    await session.send(topic, "end")
+    assert await until_end(plain) == await until_end(group) == []
 
 
 @pytest.mark.covers("EMS-DEST-A24")
@@ -249,26 +262,37 @@ async def test_under_reject_a_full_subscriber_refuses_only_what_it_wants(
 
 
 @pytest.mark.covers("EMS-DEST-A24", "EMS-DEST-A64")
-@pytest.mark.parametrize("policy", ["default", "rejectIncoming"])
+@pytest.mark.parametrize("policy", [None, "default", "rejectIncoming"])
 async def test_what_is_delayed_at_a_full_topic_is_refused_at_the_send(
-    provider: Provider, session: Session, topic: Topic, word: str, policy: str
+    provider: Provider, session: Session, topic: Topic, word: str, policy: str | None
 ) -> None:
-    await provider.define(topic, maxmsgs=1, overflowPolicy=policy)
-    await provider.define_durable(topic, word, client_id=word)
+    await provider.define(topic, maxmsgs=1, **({} if policy is None else {"overflowPolicy": policy}))
+    await provider.define_durable(topic, "first", client_id=word)
     await session.send(topic, "1", delivery_delay_ms=60_000)
+    await provider.define_durable(topic, "second", client_id=word)
     with refused(provider, Refusal.FULL):
         await session.send(topic, "2", delivery_delay_ms=60_000)
+    # Nor does one get it who has room: only what is not delayed passes over those that have none.
+    delayed = Queue(f"$sys.delayed.t.{topic.name}")
+    assert [message.body for message in await provider.browse(delayed)] == ["1"]
+    await session.send(topic, "now")
+    assert await provider.purge(delayed) == 1
+    for name in ("first", "second"):
+        assert [message.body for message in await provider.browse_durable(name, client_id=word)] == ["now"]
 
 
 @pytest.mark.covers("EMS-DEST-A63", "EMS-DEST-A21")
-async def test_what_is_delayed_has_as_much_room_again(provider: Provider, session: Session, queue: Queue) -> None:
+@pytest.mark.parametrize("delays", [(3_600_000, 0), (0, 3_600_000)], ids=["delayed first", "delayed last"])
+async def test_what_is_delayed_has_as_much_room_again(
+    provider: Provider, session: Session, queue: Queue, delays: tuple[int, int]
+) -> None:
     await provider.define(queue, maxmsgs=2)
-    await send_all(session, queue, "a", "b", delivery_delay_ms=3_600_000)
-    with refused(provider, Refusal.FULL):
-        await session.send(queue, "c", delivery_delay_ms=3_600_000)
-    await send_all(session, queue, "d", "e")
-    with refused(provider, Refusal.FULL):
-        await session.send(queue, "f")
+    for delay_ms in delays:
+        await send_all(session, queue, "a", "b", delivery_delay_ms=delay_ms)
+        with refused(provider, Refusal.FULL):
+            await session.send(queue, "c", delivery_delay_ms=delay_ms)
+    assert await waiting(provider, queue) == ["a", "b"]
+    assert await waiting(provider, Queue(f"$sys.delayed.q.{queue.name}")) == ["a", "b"]
 
 
 @pytest.mark.covers("EMS-DEST-A24")

@@ -162,16 +162,20 @@ async def test_with_prefetch_none_a_receive_that_lapsed_leaves_one_message_with_
 
 
 @pytest.mark.covers("EMS-DEST-A29")
-async def test_what_a_lapsed_receive_left_goes_to_others_once_its_connection_breaks(
-    provider: Provider, session: Session, queue: Queue
+@pytest.mark.parametrize("how", ["its consumer closes", "its connection breaks"])
+async def test_what_a_lapsed_receive_left_goes_to_others_once_its_consumer_is_gone(
+    provider: Provider, session: Session, queue: Queue, how: str
 ) -> None:
     await provider.define(queue, prefetch="none")
     breaking = await provider.connect()
-    assert await (await (await breaking.session()).consumer(queue)).receive_for(1) is None
+    lapsing = await (await breaking.session()).consumer(queue)
+    assert await lapsing.receive_for(1) is None
     await session.send(queue, "a")
     await delivered(provider, queue, 1)
-    await breaking.vanish()
-    assert await bodies(await (await session_of(provider)).consumer(queue), 1) == ["a"]
+    other = await (await session_of(provider)).consumer(queue)
+    assert await other.receive_for(1) is None
+    await (lapsing.close if how == "its consumer closes" else breaking.vanish)()
+    assert await bodies(other, 1) == ["a"]
 
 
 @pytest.mark.covers("EMS-DEST-A28", "EMS-CLI-A26")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import Any
 
 import pytest
 import sterna
@@ -47,6 +48,50 @@ async def test_a_send_waits_for_the_disk_unless_its_store_is_asynchronous(
             document = {"apiVersion": "sterna.dev/v1alpha1", "kind": "Queue", "metadata": {"name": f"q{number}"}}
             await admin.apply(json.dumps({**document, "spec": spec}))
             assert (await connection.send(place, "x")).durability is expected, store
+
+
+@pytest.mark.covers("EMS-STORE-A03")
+async def test_what_is_published_persistently_is_stored_only_while_somebody_subscribes_durably(
+    own_broker: RunningBroker, connect: Connect
+) -> None:
+    url = f"sterna://{own_broker.address}"
+    connection = await connect(url, client_id="c")
+    session = await connection.session()
+    news, pattern = Topic("news"), Topic("*")
+    producer = await connection.producer(news)
+
+    async def is_stored(admin: sterna.admin.Admin, **how: Any) -> bool:
+        before = (await admin.statistics()).log.end_position
+        sent = await producer.send("x" * 10_000, **how)
+        grown = (await admin.statistics()).log.end_position - before
+        assert (grown > 10_000) == (sent.durability is Durability.DURABLE)
+        assert grown > 10_000 or grown == 0
+        return grown > 10_000
+
+    async with sterna.admin.connect(url) as admin:
+        assert not await is_stored(admin)
+        plain = await session.consumer(news)
+        await session.consumer(pattern)
+        await session.consumer(news, shared="group")
+        assert not await is_stored(admin)
+        assert not await is_stored(admin, delivery_delay_ms=1)
+        assert [one.body[:1] for one in await drain(plain, 2)] == ["x", "x"]
+        subscriptions: list[tuple[Topic, dict[str, Any]]] = [
+            (news, {"durable": "d"}),
+            (pattern, {"durable": "d"}),
+            (news, {"durable": "d", "shared": True}),
+        ]
+        for topic, options in subscriptions:
+            await (await session.consumer(topic, **options)).close()
+            assert await is_stored(admin)
+            assert await is_stored(admin, delivery_delay_ms=1)
+            assert not await is_stored(admin, delivery_mode=DeliveryMode.NON_PERSISTENT)
+            await session.unsubscribe("d")
+            assert not await is_stored(admin)
+        # Nor for one whose selector does not want it.
+        await session.consumer(news, durable="d", selector="wanted")
+        assert not await is_stored(admin)
+        assert await is_stored(admin, properties={"wanted": True})
 
 
 @pytest.mark.covers("EMS-MSG-A26")
