@@ -281,18 +281,59 @@ async def test_what_is_delayed_at_a_full_topic_is_refused_at_the_send(
         assert [message.body for message in await provider.browse_durable(name, client_id=word)] == ["now"]
 
 
+@pytest.mark.covers("EMS-DEST-A24", "EMS-DEST-A64")
+async def test_a_commit_passes_over_a_full_subscriber_as_well_and_fails_with_what_is_delayed(
+    provider: Provider, topic: Topic, word: str
+) -> None:
+    await provider.define(topic, maxmsgs=1)
+    for name in ("first", "second"):
+        await provider.define_durable(topic, f"{word}-{name}", client_id=word)
+    sending = await session_of(provider, Mode.TRANSACTED)
+    await send_all(sending, topic, "a", "b")
+    await sending.commit()
+    assert await provider.purge_durable(f"{word}-first", client_id=word) == 1
+    await sending.send(topic, "c")
+    await sending.commit()
+    with refused(provider, Refusal.FULL, Refusal.ROLLED_BACK):
+        await send_all(sending, topic, "d", "e", delivery_delay_ms=60_000)
+        await sending.commit()
+    assert await provider.browse(Queue(f"$sys.delayed.t.{topic.name}")) == []
+    for name, expected in (("first", ["c"]), ("second", ["a"])):
+        kept = await provider.browse_durable(f"{word}-{name}", client_id=word)
+        assert [message.body for message in kept] == expected
+
+
+@pytest.mark.covers("EMS-DEST-A24")
+async def test_discard_old_passes_over_a_subscriber_who_has_all_of_it_in_hand(
+    provider: Provider, session: Session, topic: Topic
+) -> None:
+    await provider.define(topic, maxmsgs=2, overflowPolicy="discardOld")
+    holding, quick = await session_of(provider, Mode.CLIENT), await session.consumer(topic)
+    consumer = await holding.consumer(topic, prefetch=1)
+    held: list[Any] = []
+    for body in "abc":
+        await session.send(topic, body)
+        assert (await quick.receive()).body == body
+        if body != "c":
+            held.append(await consumer.receive())
+    await held[1].acknowledge()
+    await session.send(topic, "end")
+    assert await until_end(consumer) == []
+
+
 @pytest.mark.covers("EMS-DEST-A63", "EMS-DEST-A21")
+@pytest.mark.parametrize("limit", LIMITS, ids=LIMIT_NAMES)
 @pytest.mark.parametrize("delays", [(3_600_000, 0), (0, 3_600_000)], ids=["delayed first", "delayed last"])
 async def test_what_is_delayed_has_as_much_room_again(
-    provider: Provider, session: Session, queue: Queue, delays: tuple[int, int]
+    provider: Provider, session: Session, queue: Queue, delays: tuple[int, int], limit: dict[str, Any]
 ) -> None:
-    await provider.define(queue, maxmsgs=2)
+    await provider.define(queue, **limit)
     for delay_ms in delays:
-        await send_all(session, queue, "a", "b", delivery_delay_ms=delay_ms)
+        await send_all(session, queue, text("a"), text("b"), delivery_delay_ms=delay_ms)
         with refused(provider, Refusal.FULL):
-            await session.send(queue, "c", delivery_delay_ms=delay_ms)
-    assert await waiting(provider, queue) == ["a", "b"]
-    assert await waiting(provider, Queue(f"$sys.delayed.q.{queue.name}")) == ["a", "b"]
+            await session.send(queue, text("c"), delivery_delay_ms=delay_ms)
+    assert letters(await waiting(provider, queue)) == "ab"
+    assert letters(await waiting(provider, Queue(f"$sys.delayed.q.{queue.name}"))) == "ab"
 
 
 @pytest.mark.covers("EMS-DEST-A24")

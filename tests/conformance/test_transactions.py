@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.provider import (
     NON_PERSISTENT,
     PERSISTENT,
+    Destination,
     Mode,
     Provider,
     Queue,
@@ -143,11 +144,12 @@ async def test_nothing_of_a_transaction_arrives_when_a_part_of_it_finds_no_room(
 
 @pytest.mark.covers("EMS-TX-A04", "EMS-MSG-A03", "EMS-MSG-A02")
 async def test_delay_and_time_to_live_count_from_the_send_not_from_the_commit(
-    provider: Provider, session: Session, queue: Queue
+    provider: Provider, session: Session, kind: type[Destination], word: str
 ) -> None:
+    queue = kind(f"any.{word}")
     consumer = await session.consumer(queue)
     sending = await session_of(provider, Mode.TRANSACTED)
-    await sending.send(queue, "delayed", delivery_delay_ms=1)
+    sent = await sending.send(queue, "delayed", delivery_delay_ms=1)
     await sending.send(queue, "gone", time_to_live_ms=1)
     # The commit comes so much later that both times are over.
     over_ms = time.time() * 1000 + 5
@@ -158,6 +160,8 @@ async def test_delay_and_time_to_live_count_from_the_send_not_from_the_commit(
     delayed, end = await receive(consumer, 2)
     assert (delayed.body, end.body) == ("delayed", "end")
     assert delayed.delivery_time_ms < committed_ms
+    # It is the earliest time, and to the millisecond what both sides are told.
+    assert delayed.delivery_time_ms == delayed.timestamp_ms + 1 == sent.delivery_time_ms
 
 
 @pytest.mark.covers("EMS-TX-A03", "EMS-CLI-A21")
