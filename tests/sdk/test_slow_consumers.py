@@ -51,7 +51,7 @@ class _Application(threading.Thread):
 
 
 @pytest.mark.slow_callbacks(30_000)
-@pytest.mark.parametrize("own_broker", [(*ANYTHING, manifest("Broker", "b", "slowConsumerMs: 500"))], indirect=True)
+@pytest.mark.parametrize("own_broker", [(*ANYTHING, manifest("Broker", "b", "slowConsumerMs: 2000"))], indirect=True)
 async def test_who_does_not_read_is_cut_off_is_told_and_counted_and_others_get_what_it_held(
     own_broker: RunningBroker, connect: Connect
 ) -> None:
