@@ -108,6 +108,12 @@ class Feed:
         """Whether it only looks."""
         return self.options.browse
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it was never open: a browser is opened when somebody looks."""
+        is_known = self in self.part.feeds or self in self.part.branches.followers
+        return self.link is None and self.closed is None and not is_known
+
     # --- Opening, on each link anew
 
     async def open(self, link: Link) -> None:
