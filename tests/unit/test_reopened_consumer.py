@@ -21,6 +21,7 @@ async def test_deliveries_right_behind_the_reply_are_acknowledged_in_the_new_epo
     for epoch in (1, 2):
         session._part.interrupted()
         session._part.state.opened(epoch)
+        session._part.link = link
         opening = consumer._feed.reopen(link)
         opening.send(None)
         opened = pb.ConsumerOpened(consumer=consumer._feed.id, source=epoch * 10, epoch=epoch)
@@ -50,6 +51,7 @@ async def test_a_consumer_that_is_ended_before_its_opening_is_answered_is_not_op
     consumer = Consumer(session, Queue("orders"), ConsumerOptions())
     link: Any = Link("127.0.0.1:1", lambda _: None)
     feed = consumer._feed
+    session._part.link = link
     opening = feed.open(link)
     opening.send(None)
     feed.on_closed(errors.MovedError("it lives elsewhere"))
