@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sterna import errors
+from sterna._link import LeftError
 from sterna._pauses import HOPS_MAX, pause_s
 from sterna._roles import PartRole
 from sterna._surroundings import monotonic_s
@@ -31,6 +32,10 @@ class Rooted(PartRole, Protocol):
     def lifeline(self) -> Lifeline:
         """What it lives on."""
 
+    @property
+    def moves(self) -> int:
+        """How often it has gone to another broker."""
+
     def check_open(self) -> None:
         """Raises why it is over, when it is."""
 
@@ -45,6 +50,23 @@ class Rooted(PartRole, Protocol):
 
 
 P = TypeVar("P", bound=Rooted)
+
+
+class Stay:
+    """A part, until it goes to another broker: what is asked of it where it is need not wait there any longer."""
+
+    def __init__(self, part: Rooted) -> None:
+        self._part, self._moves = part, part.moves
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has gone."""
+        return self._part.moves != self._moves
+
+    @property
+    def closed(self) -> errors.SternaError | None:
+        """Why whoever waits has nothing to wait for."""
+        return self._part.closed or (LeftError("the session has gone to another broker") if self.is_over else None)
 
 
 class Follower(Protocol):
