@@ -81,13 +81,16 @@ class Part:
 
     async def _ask_to_open(self, link: Link) -> int:
         """Has the broker open the session; its number there, of which nobody knows yet."""
-        mode = int(self.state.mode)
-        opening = pb.OpenSession(acknowledge_mode=mode, stopped=self.is_stopped)  # type: ignore[arg-type]
+        mode, asked = int(self.state.mode), self.is_stopped
+        opening = pb.OpenSession(acknowledge_mode=mode, stopped=asked)  # type: ignore[arg-type]
 
         def undo(reply: Any) -> None:
             link.end_session(reply.session_opened.session)
 
         number: int = (await link.request(0, "open_session", opening, undo=undo)).session_opened.session
+        self.is_stopped = self.branches.root.is_stopped  # by now
+        if self.is_stopped is not asked:
+            link.tell(number, "start", pb.Start(stop=self.is_stopped))
         return number
 
     def _opened(self, link: Link, number: int) -> None:

@@ -359,3 +359,77 @@ def test_it_is_not_opened_anew_where_it_was_when_that_comes_late(monkeypatch: py
         await connection.close()
 
     shown()
+
+
+@pytest.mark.parametrize("mode", [sterna.AcknowledgeMode.TRANSACTED, sterna.AcknowledgeMode.AUTO])
+def test_a_session_that_is_stopped_meanwhile_is_stopped_there_too(
+    mode: sterna.AcknowledgeMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it goes as a whole, and where it has a branch from now on."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster, connection = await _apart(stage)
+        session = await connection.session(mode)
+        gate = _Gate(monkeypatch, cluster.brokers["b1"], "open_session")
+        going = asyncio.create_task(session.consumer("there"))
+        await gate.arrived.wait()
+        monkeypatch.undo()
+        await asyncio.wait_for(session.stop(), 20)
+        gate.opened.set()
+        consumer = await asyncio.wait_for(going, 20)
+        await connection.send("there", "x")
+        assert await consumer.receive(5) is None
+        await session.start()
+        assert await consumer.receive(5) is not None
+        await connection.close(failed=True)
+
+    shown()
+
+
+async def _with_one_away(stage: Stage) -> sterna.Connection:
+    """As `_apart`, with a third broker, and with the one there away, which is known."""
+    cluster = await stage.cluster("b0", "b1", "b2")
+    await cluster.allow_all()
+    for name, home in (("here", "b0"), ("there", "b1"), ("elsewhere", "b2")):
+        await cluster.placed(name, home)
+    connection = await stage.connect(cluster.brokers["b0"])
+    await connection.send("there", "for it to be connected")
+    _cut(stage, cluster.brokers["b1"])
+    homes: Any = connection._lifeline.homes
+    await stage.until(lambda: not all(one.connected for one in homes.lifelines))
+    return connection
+
+
+@staged
+async def test_a_broker_that_is_away_does_not_hold_up_what_is_opened_at_another(stage: Stage) -> None:
+    connection = await _with_one_away(stage)
+    session = await connection.session()
+    waiting = asyncio.create_task(session.producer("there"))
+    await asyncio.sleep(0.1)
+    producer = await asyncio.wait_for(session.producer("elsewhere"), 10)
+    await producer.send("x")
+    assert not waiting.done()
+    stage.network.heal()
+    await (await asyncio.wait_for(waiting, 60)).send("x")
+    await connection.close()
+
+
+@pytest.mark.parametrize("mode", [sterna.AcknowledgeMode.TRANSACTED, sterna.AcknowledgeMode.AUTO])
+@pytest.mark.parametrize("what", ["consumer", "producer"])
+def test_whoever_waits_for_another_broker_hears_that_the_session_was_closed(
+    mode: sterna.AcknowledgeMode, what: str
+) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await _with_one_away(stage)
+        session = await connection.session(mode)
+        waiting = asyncio.create_task(getattr(session, what)("there"))
+        await asyncio.sleep(0.1)
+        await session.close()
+        with pytest.raises(errors.ClosedError):
+            await asyncio.wait_for(waiting, 5)
+        stage.network.heal()
+        await connection.close(failed=True)
+
+    shown()
