@@ -230,8 +230,8 @@ class Feed:
         part = self.part
         homes = part.lifeline.homes
         follows = isinstance(error, errors.MovedError) or errors.is_for_now(error)
-        if homes is None or not follows or part.state.transacted:
-            return False
+        if homes is None or not follows or part.state.transacted or self.browses:
+            return False  # a browser would begin anew there
         self.state.interrupted()
         self.link = None
         part.lifeline.unroute_feed(self)

@@ -88,3 +88,26 @@ def test_one_goes_on_when_others_in_its_session_have_everything_delivered_again(
         await connection.close()
 
     shown()
+
+
+@staged
+async def test_one_that_has_not_seen_all_when_the_queue_moves_says_so(stage: Stage) -> None:
+    """It would look through the queue from its beginning there, and at nothing when that is empty."""
+    cluster = await stage.two("orders")
+    connection = await stage.connect(cluster.brokers["b1"])
+    for number in range(100):
+        await connection.send("orders", f"{number}")
+    seen: list[object] = []
+
+    async def look() -> None:
+        async for message in connection.browser("orders"):
+            seen.append(message.body)
+            if len(seen) == 10:
+                await cluster.give("queue", "orders", "b0")
+                await cluster.until_home("queue", "orders", "b0")
+                await asyncio.sleep(1)
+
+    with pytest.raises(errors.MovedError):
+        await asyncio.wait_for(look(), 20)
+    assert len(seen) == 10
+    await connection.close()
