@@ -119,8 +119,7 @@ class Lifeline:
                     step = await self._restored()
                 case Rest(rounds):
                     opens = self._machine.phase is Phase.WAITING
-                    options = self.options
-                    await asyncio.sleep(options.pause_s() if opens else options.reconnect.pause_s(rounds - 1))
+                    await asyncio.sleep(self.options.pause_s() if opens else self.options.reconnect.pause_s(rounds - 1))
                     if not opens and self.homes is not None and self.cluster:
                         await self.homes.seek(self)
                     step = self._machine.rested()
@@ -229,9 +228,11 @@ class Lifeline:
             link = await self.ready(scope)
             try:
                 return await make(link)
-            except LinkLostError:
+            except (LinkLostError, errors.ClosedError) as error:
                 if self.closed is not None:
                     raise self.closed from None
+                if not (isinstance(error, LinkLostError) or link.has_left):
+                    raise  # behind a Goodbye the session is over for that link alone
             except errors.UnavailableError as error:
                 since_s = since_s if tries else monotonic_s()
                 if not errors.is_for_now(error) or (limit_s is not None and monotonic_s() - since_s >= limit_s):
