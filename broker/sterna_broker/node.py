@@ -95,6 +95,12 @@ class Makers:
 _OWN = Makers()
 
 
+_RESTLESS = (
+    "the files of the configuration folder have not been the same for two seconds for a while: none of their changes is"
+    " in force; write them less often, or send SIGHUP to have them read as they are"
+)
+
+
 class Node:
     """See the module. `start`, then `stop`, each once."""
 
@@ -303,6 +309,8 @@ class Node:
             warnings = self.member.warnings
         else:
             warnings = [*self.live.warnings, *(self._parts.kept.warnings() if self._parts else [])]
+            if self._folder is not None and self._folder.is_restless:
+                warnings.append(_RESTLESS)
         return judge(self._state, statistics, warnings)
 
     def _tell_damage(self, statistics: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sterna import errors
+from sterna._link import LeftError
 from sterna._pauses import HOPS_MAX, pause_s
 from sterna._roles import PartRole
 from sterna._surroundings import monotonic_s
@@ -31,6 +32,10 @@ class Rooted(PartRole, Protocol):
     def lifeline(self) -> Lifeline:
         """What it lives on."""
 
+    @property
+    def moves(self) -> int:
+        """How often it has gone to another broker."""
+
     def check_open(self) -> None:
         """Raises why it is over, when it is."""
 
@@ -45,6 +50,23 @@ class Rooted(PartRole, Protocol):
 
 
 P = TypeVar("P", bound=Rooted)
+
+
+class Stay:
+    """A part, until it goes to another broker: what is asked of it where it is need not wait there any longer."""
+
+    def __init__(self, part: Rooted) -> None:
+        self._part, self._moves = part, part.moves
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has gone."""
+        return self._part.moves != self._moves
+
+    @property
+    def closed(self) -> errors.SternaError | None:
+        """Why whoever waits has nothing to wait for."""
+        return self._part.closed or (LeftError("the session has gone to another broker") if self.is_over else None)
 
 
 class Follower(Protocol):
@@ -116,12 +138,18 @@ class Branches(Generic[P]):
         #: Whether there ever was one besides the root.
         self.has_any = False
         self._by_lifeline: dict[Lifeline, P] = {}
-        self._making = asyncio.Lock()
+        # One for each broker: one that is away must not hold up what is opened at another. A transacted session has
+        # one place, and goes to one after the other.
+        self._making: dict[Lifeline, asyncio.Lock] = {}
+        self._moving = asyncio.Lock()
         self._is_over = asyncio.Event()
 
     def over(self) -> None:
-        """The root is over: whoever rests before he follows something shall find out at once."""
+        """The root is over: whoever rests before he follows something shall find out at once, or waits for a broker."""
         self._is_over.set()
+        homes = self.root.lifeline.homes
+        for lifeline in homes.lifelines if homes is not None else ():
+            lifeline.forget(self.root)
 
     async def _rest(self, pause_s: float) -> None:
         if self._is_over.is_set():
@@ -152,12 +180,12 @@ class Branches(Generic[P]):
         root = self.root
         if lifeline is root.lifeline:
             return root
-        async with self._making:
+        async with self._making.setdefault(lifeline, asyncio.Lock()):
             branch = self._by_lifeline.get(lifeline)
             if branch is None or branch.closed is not None:
                 root.check_open()
                 branch = root.another(lifeline)
-                await lifeline.retrying(branch.open)
+                await lifeline.retrying(branch.open, root)
                 try:
                     root.check_open()
                 except errors.SternaError:
@@ -207,7 +235,7 @@ class Branches(Generic[P]):
             raise moved
         lifeline = await homes.at(moved)
         if part.state.transacted:
-            async with self._making:
+            async with self._moving:
                 if part.lifeline is not lifeline:  # another call may have taken it there
                     await part.move(lifeline, moved)
             return part

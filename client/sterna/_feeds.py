@@ -108,13 +108,19 @@ class Feed:
         """Whether it only looks."""
         return self.options.browse
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it was never open: a browser is opened when somebody looks."""
+        is_known = self in self.part.feeds or self in self.part.branches.followers
+        return self.link is None and self.closed is None and not is_known
+
     # --- Opening, on each link anew
 
     async def open(self, link: Link) -> None:
         """Opens the consumer on `link`, with its window as first credit."""
         options, part, state = self.options, self.part, self.state
-        lifeline = part.lifeline
-        self._check_here(link)
+        lifeline, number = part.lifeline, part.number
+        part.check_at(link, number, self.destination)
         name = lifeline.current(self.destination).name
         opening = pb.OpenConsumer(
             consumer=self.id,
@@ -132,14 +138,12 @@ class Feed:
         self._is_opening, self._ended = True, None
         lifeline.route_feed(self)
 
-        number = part.number
-
         def at_once(reply: Any) -> None:
             # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
             # acknowledged under those of the broken link.
             if link.has_left or self._ended is not None:
                 return  # behind a Goodbye nothing is handed out; the next link opens it anew
-            if part.link is not link:
+            if not part.is_at(link, number):
                 return  # with the session it is over at this broker
             if self.closed is not None:
                 if part.closed is None:
@@ -159,7 +163,7 @@ class Feed:
 
         try:
             await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
-            self._check_here(link)
+            part.check_at(link, number, self.destination)
             self._check_ended()
         except BaseException:
             lifeline.unroute_feed(self)
@@ -173,10 +177,6 @@ class Feed:
             lifeline.unroute_feed(self)  # it was closed meanwhile, and nothing more comes for it
         elif state.is_due or self.waiters:
             self.ask()
-
-    def _check_here(self, link: Link) -> None:
-        if self.part.link is not link:
-            raise link.left(str(self.destination))
 
     def _witnessed(self, place: Place, opened: Any) -> None:
         """What it is to the ledger from now on."""
@@ -230,8 +230,8 @@ class Feed:
         part = self.part
         homes = part.lifeline.homes
         follows = isinstance(error, errors.MovedError) or errors.is_for_now(error)
-        if homes is None or not follows or part.state.transacted:
-            return False
+        if homes is None or not follows or part.state.transacted or self.browses:
+            return False  # a browser would begin anew there
         self.state.interrupted()
         self.link = None
         part.lifeline.unroute_feed(self)

@@ -183,8 +183,8 @@ class Lane:
             raise self._ended
 
     async def _ask_to_open(self, link: Link, *, again: bool) -> None:
-        self._check_here(link)
         part, machine, number = self.part, self.machine, self.part.number
+        part.check_at(link, number, self.destination)
         opening = pb.OpenProducer(producer=machine.id)
         if self.destination is not None:
             opening.destination.CopyFrom(
@@ -216,7 +216,7 @@ class Lane:
             # What stands behind the answer may end the producer again, as when its destination moves.
             if self._ended is not None:
                 return  # the answer is of what is over
-            if part.link is not link:
+            if not part.is_at(link, number):
                 return  # with the session it is over at this broker
             if machine.closed is None:
                 self._opened(link, number, reply.producer_opened, opening, anew=known is None)
@@ -226,15 +226,12 @@ class Lane:
         try:
             await link.request(number, "open_producer", opening, at_once=at_once, undo=undo)
         except errors.UnknownProducerError as error:
+            part.check_at(link, number, self.destination)  # or it would be said of another broker's
             if known is None:
                 raise
             self.lifeline.in_doubt += self._fail_doubtful(machine.forgotten(), error)
             await self._ask_to_open(link, again=False)
-        self._check_here(link)
-
-    def _check_here(self, link: Link) -> None:
-        if self.part.link is not link:
-            raise link.left(str(self.destination or ""))
+        part.check_at(link, number, self.destination)
 
     def _opened(self, link: Link, session: int, answer: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
         """The broker has opened it: what is unconfirmed is sent."""

@@ -46,7 +46,7 @@ class Lifeline:
             rounds=options.connect_attempts,
             patience_s=options.reconnect.give_up_after_s,
         )
-        self.broker = ""
+        self.broker = self.cluster = ""
         self.client_id = options.client_id
         self.epoch = 0
         #: Messages whose producers the broker did not know any more, since the last event that told of them.
@@ -65,11 +65,9 @@ class Lifeline:
         self.parts: list[PartRole] = []
         #: Where destinations of other brokers are; None: this lifeline follows nobody.
         self.homes: HomesRole[Lifeline] | None = None
-        self.cluster = ""
         self.bystanders: list[Bystander] = []
         self._link: Link | None = None
-        self._up = asyncio.Event()
-        self._over = asyncio.Event()
+        self._up, self._over = asyncio.Event(), asyncio.Event()
         self._feeds: dict[int, FeedRole] = {}
         self._lanes: dict[int, LaneRole] = {}
         self._producer_ids = self._consumer_ids = 0
@@ -121,8 +119,7 @@ class Lifeline:
                     step = await self._restored()
                 case Rest(rounds):
                     opens = self._machine.phase is Phase.WAITING
-                    options = self.options
-                    await asyncio.sleep(options.pause_s() if opens else options.reconnect.pause_s(rounds - 1))
+                    await asyncio.sleep(self.options.pause_s() if opens else self.options.reconnect.pause_s(rounds - 1))
                     if not opens and self.homes is not None and self.cluster:
                         await self.homes.seek(self)
                     step = self._machine.rested()
@@ -199,16 +196,17 @@ class Lifeline:
         """Whether there is a stream right now."""
         return self._up.is_set() and self._link is not None and self._link.lost is None
 
-    async def ready(self) -> Link:
-        """Waits until there is a restored stream.
+    async def ready(self, scope: Ending | None = None) -> Link:
+        """Waits until there is a restored stream; while `scope` is not over.
 
         Raises:
             ClosedError: the connection was closed.
             ConnectionLostError: reconnecting was given up.
         """
         while True:
-            if self.closed is not None:
-                raise self.closed
+            for one in (self, scope):
+                if one is not None and one.closed is not None:
+                    raise one.closed
             link = self._link
             if self._supervisor is None or link is None:
                 raise errors.ClosedError("the connection is not open", remedy="await it, or use async with")
@@ -228,14 +226,14 @@ class Lifeline:
         """
         tries, since_s, limit_s = 0, monotonic_s(), self.options.reconnect.give_up_after_s
         while True:
-            link = await self.ready()
-            if scope is not None and scope.closed is not None:
-                raise scope.closed
+            link = await self.ready(scope)
             try:
                 return await make(link)
-            except LinkLostError:
+            except (LinkLostError, errors.ClosedError) as error:
                 if self.closed is not None:
                     raise self.closed from None
+                if not (isinstance(error, LinkLostError) or link.has_left):
+                    raise  # behind a Goodbye the session is over for that link alone
             except errors.UnavailableError as error:
                 since_s = since_s if tries else monotonic_s()
                 if not errors.is_for_now(error) or (limit_s is not None and monotonic_s() - since_s >= limit_s):
@@ -522,6 +520,9 @@ class Lifeline:
         """A session has nothing here any more."""
         if part in self.parts:
             self.parts.remove(part)
+        if not self._up.is_set():
+            self._up.set()  # whoever waits for a link, in that session, finds out
+            self._up.clear()
 
     def report(self, error: BaseException) -> None:
         """What no call could raise."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from sterna import _ledger, errors
 from sterna._acknowledging import Settled
-from sterna._branches import Branches
+from sterna._branches import Branches, Stay
 from sterna._failures import joined
 from sterna._ledger import Place
 from sterna._link import LeftError, Link, LinkLostError
@@ -43,6 +43,8 @@ class Part:
         self.lifeline = lifeline
         self.state = SessionState(mode)
         self.number = 0
+        #: How often it has gone to another broker.
+        self.moves = 0
         #: The ledger, where there is one; its own number for this, on whatever link; and where it was open last.
         self.book = lifeline.options.book
         self.ledger_number = self.book.session() if self.book is not None else 0
@@ -61,12 +63,17 @@ class Part:
 
     # --- Opening, on each link anew
 
-    async def open(self, link: Link) -> None:
+    def open(self, link: Link) -> Coroutine[Any, Any, None]:
         """Opens the session on `link`; its producers and consumers come after it."""
-        lifeline = self.lifeline
+        # Where it is now: when a task of its own gets to that, it may be elsewhere.
+        return self._open(link, Stay(self))
+
+    async def _open(self, link: Link, stay: Stay) -> None:
+        if stay.is_over:
+            return
         number = await self._ask_to_open(link)
         link.check()  # or nobody would open it anew: it may not be among the connection's yet
-        if self.closed is not None or self.lifeline is not lifeline:
+        if stay.closed is not None:
             # It was closed, or went to another broker, while the connection was being restored.
             link.end_session(number)
             return
@@ -74,13 +81,16 @@ class Part:
 
     async def _ask_to_open(self, link: Link) -> int:
         """Has the broker open the session; its number there, of which nobody knows yet."""
-        mode = int(self.state.mode)
-        opening = pb.OpenSession(acknowledge_mode=mode, stopped=self.is_stopped)  # type: ignore[arg-type]
+        mode, asked = int(self.state.mode), self.is_stopped
+        opening = pb.OpenSession(acknowledge_mode=mode, stopped=asked)  # type: ignore[arg-type]
 
         def undo(reply: Any) -> None:
             link.end_session(reply.session_opened.session)
 
         number: int = (await link.request(0, "open_session", opening, undo=undo)).session_opened.session
+        self.is_stopped = self.branches.root.is_stopped  # by now
+        if self.is_stopped is not asked:
+            link.tell(number, "start", pb.Start(stop=self.is_stopped))
         return number
 
     def _opened(self, link: Link, number: int) -> None:
@@ -114,6 +124,15 @@ class Part:
     def _note_transaction(self, became: int, transaction: int, durability: int = 0) -> None:
         if self.book is not None:
             self.book.transaction(self.place, self.ledger_number, transaction, became, durability)
+
+    def is_at(self, link: Link, number: int) -> bool:
+        """Whether it is on this link, and the broker's session of this number; it may have gone and come back."""
+        return self.link is link and self.number == number
+
+    def check_at(self, link: Link, number: int, subject: object) -> None:
+        """Raises where it has gone elsewhere, or the link is over."""
+        if not self.is_at(link, number):
+            raise link.left(str(subject or ""))
 
     def check_open(self) -> None:
         """Raises why the session is over, when it is."""
@@ -161,28 +180,20 @@ class Part:
 
         Nobody is kept from going by what is only being opened: of two that are, both may be told to go there.
         """
-        while True:
-            lifeline = self.lifeline
-            try:
-                await lifeline.retrying(functools.partial(self._try_to_open, lifeline, opens), self)
-            except errors.SternaError:
-                # What was said of where it was is of no interest any more.
-                if self.lifeline is lifeline or self.closed is not None:
-                    raise
-            else:
-                if self.lifeline is lifeline:
-                    return
+        while not await self._is_done_here(opens):
             move()
 
-    async def _try_to_open(self, lifeline: Lifeline, opens: Callable[[Link], Awaitable[None]], link: Link) -> None:
+    async def _is_done_here(self, make: Callable[[Link], Awaitable[None]]) -> bool:
+        """Does something where this is; whether it is there still. What was said of where it was is of no interest."""
+        stay = Stay(self)
         try:
-            await opens(link)
-        except LinkLostError:
-            if self.lifeline is not lifeline:
-                raise LeftError(
-                    "the session has gone to another broker"
-                ) from None  # it need not wait until there is another link where it was
-            raise
+            await self.lifeline.retrying(make, stay)
+        except errors.SternaError as error:
+            if self.closed is not None and isinstance(error, LeftError):
+                raise self.closed from None
+            if self.closed is not None or not stay.is_over:
+                raise
+        return not stay.is_over
 
     async def unsubscribe(self, name: str) -> None:
         """See Session.unsubscribe."""
@@ -208,11 +219,16 @@ class Part:
 
     async def request(self, name: str, content: Any) -> None:
         """Asks for what is the same on any link."""
+        is_answered = False
 
         async def ask(link: Link) -> None:
+            nonlocal is_answered
             await link.request(self.number, name, content)
+            is_answered = True
 
-        await self.lifeline.retrying(ask, self)
+        # Where it has gone the number is another's there, and here the session that has this one.
+        while not (await self._is_done_here(ask) or is_answered):
+            pass
 
     async def homed(self, moved: errors.MovedError) -> Part:
         """The session's part at the broker where something lives."""
@@ -538,15 +554,19 @@ class Part:
                 raise
             if self.link is not None:
                 self.link.end_session(self.number)
-            self.lifeline.forget(self)
-            self.lifeline = lifeline
+            former, self.lifeline, self.moves = self.lifeline, lifeline, self.moves + 1
+            self.state.interrupted()  # nobody waits for the answer to a rollback any more, and what comes is good
             self._opened(link, number)
             lifeline.parts.append(self)
+            # At once: whoever waits for this may be cancelled, or one of them closed, before all are open there.
+            for producer in list(self.producers):
+                producer.move(self)
+            former.forget(self)
 
         await lifeline.retrying(change, self)
-        for producer in [one for one in self.producers if one.destination is None]:
-            producer.move(self)
-            await lifeline.retrying(producer.open_first, self)
+        for producer in list(self.producers):
+            if producer.destination is None:
+                await lifeline.retrying(producer.open_first, self)
 
     def _check_free(self, moved: errors.MovedError) -> None:
         anonymous = [one for one in self.producers if one.destination is None]

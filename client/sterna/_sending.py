@@ -104,9 +104,9 @@ class Sending:
         """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
         if self.is_following:
             return  # it opens itself, where it has come to
-        part = self.part
+        part, number = self.part, self.part.number
         for lane in list(self._lanes.values()):
-            if part.link is not link:
+            if not part.is_at(link, number):
                 return  # the session has gone elsewhere, and this with it
             try:
                 await self._open(lane, link, again=True)
@@ -115,8 +115,8 @@ class Sending:
             except LeftError:
                 return
             except errors.SternaError as error:
-                if self._has_left(part):
-                    return  # the other lane was told first
+                if self._has_left(part) or not part.is_at(link, number):
+                    return  # the other lane was told first, or it is said of where the session was
                 if isinstance(error, errors.MovedError) and self.moved(error):
                     return
                 if errors.is_for_now(error) and self.waits():
@@ -254,6 +254,8 @@ class Sending:
         self.part.producers.pop(self, None)
         for lane in self._lanes.values():
             lane.lifeline.unroute_lane(lane)
+            if part.state.transacted:
+                lane.moved()  # its broker ends it with the session, and says nothing
         self.part = part
         # At once: who closes the session, or flushes it, waits for what is on its way, too.
         part.producers[self] = None

@@ -176,13 +176,15 @@ class Consumer:
 
     async def _browse_on(self) -> None:
         feed, state = self._feed, self._state
-        if feed.link is None and self.closed is None and not state.is_drained:
+        if feed.is_new and not state.is_drained:
             await feed.arrive(None)
         if state.buffer:
             return
         if state.is_drained or self.closed is not None:
             await self.close()
-            raise StopAsyncIteration
+            if state.is_drained or self.closed is None or isinstance(self.closed, errors.ClosedError):
+                raise StopAsyncIteration
+            raise self.closed  # it has not seen all
         await feed.wait()
 
     # --- Listening

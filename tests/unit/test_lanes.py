@@ -60,7 +60,13 @@ def linked() -> tuple[Any, Any]:
         unroute_lane=lambda lane: None,
     )
     link = Link("127.0.0.1:1", lambda _: None)
-    part: Any = SimpleNamespace(lifeline=lifeline, link=link, number=3, state=SimpleNamespace(transacted=False))
+    part: Any = SimpleNamespace(
+        lifeline=lifeline,
+        number=3,
+        state=SimpleNamespace(transacted=False),
+        is_at=lambda *_: True,
+        check_at=lambda *_: None,
+    )
     owner: Any = SimpleNamespace(told=lambda: None)
     return Lane(owner, part, None, 100, confirmed=True), link
 

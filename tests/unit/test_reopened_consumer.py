@@ -22,6 +22,7 @@ async def test_deliveries_right_behind_the_reply_are_acknowledged_in_the_new_epo
         session._part.interrupted()
         session._part.link = link
         session._part.state.opened(epoch)
+        session._part.link = link
         opening = consumer._feed.reopen(link)
         opening.send(None)
         opened = pb.ConsumerOpened(consumer=consumer._feed.id, source=epoch * 10, epoch=epoch)
@@ -52,6 +53,7 @@ async def test_a_consumer_that_is_ended_before_its_opening_is_answered_is_not_op
     link: Any = Link("127.0.0.1:1", lambda _: None)
     session._part.link = link
     feed = consumer._feed
+    session._part.link = link
     opening = feed.open(link)
     opening.send(None)
     feed.on_closed(errors.MovedError("it lives elsewhere"))

@@ -57,6 +57,8 @@ _NAMES = ("one", "two", "three")
 
 #: From then on nobody waits any more: those that would receive may have gone.
 _FLOW_S = 60.0
+#: A reload takes less than this.
+_RELOAD_S = 5.0
 
 #: By so much a clock is set back at once, and so often at most.
 _SET_BACK_S = 3_600.0
@@ -279,8 +281,8 @@ class _World:
         [broker] = self.brokers
         while broker.is_running and broker.node is not None:
             reloading = broker.at_work(broker.node.reload())
-            await asyncio.wait((reloading,))
-            if not reloading.cancelled() and reloading.exception() is None:
+            await asyncio.wait((reloading,), timeout=_RELOAD_S)  # one that is killed meanwhile never ends it
+            if reloading.done() and not reloading.cancelled() and reloading.exception() is None:
                 return
             await asyncio.sleep(1)
 

@@ -55,3 +55,27 @@ async def _taken_until_the_end(consumer: sterna.Consumer) -> list[Message]:
             return seen
         if message is not None:
             seen.append(message)
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_what_is_being_opened_when_the_broker_stops_is_opened_when_it_is_back(kind: str) -> None:
+    """Behind the Goodbye it is refused, as of a session that was closed; which it is to nobody but that broker."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.two("orders")
+        broker = cluster.brokers["b0"]
+        connection = await stage.connect(broker)
+        session = await connection.session()
+        for step in range(8):
+            opening = []
+            stopping = asyncio.create_task(broker.stop())
+            for number in range(40):
+                opening.append(asyncio.create_task(getattr(session, kind)(f"q{step}.{number}")))
+                await asyncio.sleep(0.0001 * (step + 1))
+            await stopping
+            await broker.start()
+            await asyncio.wait_for(asyncio.gather(*opening), 60)
+        await connection.close()
+
+    shown()

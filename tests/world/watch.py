@@ -108,7 +108,10 @@ class Watch:
                 if known_s <= _ROUNDS_S:
                     self._messages[what] = int(figures.get("messages", 0))
                     continue
-                if figures.get("producers") or figures.get("consumers"):
+                consumers = int(figures.get("consumers", 0))
+                if kind == "topic" and consumers:
+                    consumers -= _at_work(broker, key.name)
+                if figures.get("producers") or consumers:
                     self.found[f"{broker.name} serves the {kind} {key.name}, which lives on {home}"] = None
                 if int(figures.get("messages", 0)) > self._messages[what]:
                     self.found[f"{broker.name} takes messages of the {kind} {key.name}, which lives on {home}"] = None
@@ -139,3 +142,9 @@ class Watch:
             starts = tuple(broker.process for broker in several)
             if len(several) > 1 and self._for_s("rivals", *starts) > _RIVALS_S:
                 self.found[f"{len(several)} brokers of the name {name} serve side by side"] = None
+
+
+def _at_work(broker: Broker, topic: str) -> int:
+    """How many have in hand what a durable subscription to a topic holds here; they stay until they are done."""
+    durables = (row["statistics"] for row in broker.listed("durable") if row["topic"] == topic)
+    return sum(int(one["consumers"]) for one in durables if int(one["delivered_messages"]))

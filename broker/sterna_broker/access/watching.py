@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 INTERVAL_S = 1.0
+#: Files that were not twice the same for so many looks are not going to be, as far as anybody can tell.
+RESTLESS_LOOKS = 30
 
 Stamp = tuple[int, int, int, int, int] | None
 
@@ -38,6 +40,7 @@ class Watch:
         self._settles = settles
         self._seen = self._last = self._stamps()
         self._works = True
+        self._waited = 0
         self._task: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
 
@@ -57,9 +60,15 @@ class Watch:
             stamps = await asyncio.to_thread(self._stamps)
             before, self._last = self._last, stamps
             has_changed = stamps != self._seen and (stamps == before or not self._settles)
+            self._waited = 0 if anyway or has_changed or stamps == self._seen else self._waited + 1
             if anyway or has_changed or not self._works:
                 self._seen = stamps
                 self._works = await self._load()
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether the files change so often that nothing of them has been loaded for long."""
+        return self._waited >= RESTLESS_LOOKS
 
     def _stamps(self) -> list[tuple[Path, Stamp]]:
         return stamps(self._paths())

@@ -254,6 +254,8 @@ class ConsumerState:
         self.session = session
 
     def _clear(self) -> None:
+        if self.browses and self.buffer:
+            self.is_drained = False  # it has not seen what it does not hand out
         self.buffer.clear()
         self._deadlines.clear()
 
@@ -288,7 +290,7 @@ class ConsumerState:
             deliveries = self._assembled(deliveries)
         count = len(deliveries)
         self.window.received(count)
-        if self.session.recovering:
+        if self.session.recovering and not self.browses:
             self.window.took(count, sum(size_of(one) for one in deliveries))
             return 0
         if self.link is not Link.OPEN:
@@ -333,12 +335,17 @@ class ConsumerState:
         self.window.raised_to(message_limit)
 
     def recovering(self) -> None:
-        """Recover or rollback is under way: what was prefetched, and comes before the answer, is void."""
+        """Recover or rollback is under way: what was prefetched, and comes before the answer, is void.
+
+        What a browser was sent does not come again: it goes on.
+        """
+        self._void()
+        if self.browses:
+            return
         for some in (self.buffer, self._early):
             self.window.took(len(some), sum(size_of(one) for one in some))
             some.clear()
         self._deadlines.clear()
-        self._void()
 
     def recovered(self) -> None:
         """What comes now is good again, and needs credit again."""

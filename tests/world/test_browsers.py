@@ -1,0 +1,113 @@
+"""What a browser shows while its connection breaks, and while others in its session settle what they have."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import sterna
+from sterna import AcknowledgeMode, errors
+
+from tests.world.stage import Stage, staged
+
+
+async def _filled(stage: Stage, count: int) -> sterna.Connection:
+    connection = await stage.connect(await stage.broker())
+    for number in range(count):
+        await connection.send("orders", f"{number}")
+    return connection
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.TRANSACTED])
+@pytest.mark.parametrize("count", [600, 100])
+def test_one_that_has_not_seen_all_when_the_connection_breaks_says_so(mode: AcknowledgeMode, count: int) -> None:
+    """With 100 the broker has sent all of it, and said so, and most was not looked at."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await _filled(stage, count)
+        session = await connection.session(mode)
+        seen: list[object] = []
+
+        async def look() -> None:
+            async for message in session.browser("orders"):
+                seen.append(message.body)
+                if len(seen) == 10:
+                    await asyncio.sleep(0.1)
+                    await stage.broken(connection)
+
+        with pytest.raises(errors.ConnectionLostError):
+            await asyncio.wait_for(look(), 20)
+        assert seen == [f"{number}" for number in range(10)]
+        await session.close()
+        assert connection._lifeline._feeds == {}
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_one_that_has_seen_all_ends_well(stage: Stage) -> None:
+    connection = await _filled(stage, 3)
+    session = await connection.session()
+    browser = session.browser("orders")
+    seen = [(await anext(browser)).body for _ in range(3)]
+    await asyncio.sleep(0.1)
+    await stage.broken(connection)
+    seen += [message.body async for message in browser]
+    assert seen == ["0", "1", "2"]
+    await connection.close()
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED])
+@pytest.mark.parametrize("count", [600, 100])
+def test_one_goes_on_when_others_in_its_session_have_everything_delivered_again(
+    mode: AcknowledgeMode, count: int
+) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await _filled(stage, count)
+        session = await connection.session(mode)
+        consumer = await session.consumer("others")
+        await connection.send("others", "x")
+        assert await consumer.receive(5) is not None
+        seen: list[object] = []
+
+        async def look() -> None:
+            async for message in session.browser("orders"):
+                seen.append(message.body)
+                if len(seen) == 10:
+                    await asyncio.sleep(0.1)
+                    await (session.rollback() if mode is AcknowledgeMode.TRANSACTED else session.recover())
+
+        await asyncio.wait_for(look(), 20)
+        assert seen == [f"{number}" for number in range(count)]
+        again = await consumer.receive(5)
+        assert again is not None
+        assert again.redelivered
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_one_that_has_not_seen_all_when_the_queue_moves_says_so(stage: Stage) -> None:
+    """It would look through the queue from its beginning there, and at nothing when that is empty."""
+    cluster = await stage.two("orders")
+    connection = await stage.connect(cluster.brokers["b1"])
+    for number in range(100):
+        await connection.send("orders", f"{number}")
+    seen: list[object] = []
+
+    async def look() -> None:
+        async for message in connection.browser("orders"):
+            seen.append(message.body)
+            if len(seen) == 10:
+                await cluster.give("queue", "orders", "b0")
+                await cluster.until_home("queue", "orders", "b0")
+                await asyncio.sleep(1)
+
+    with pytest.raises(errors.MovedError):
+        await asyncio.wait_for(look(), 20)
+    assert len(seen) == 10
+    await connection.close()
