@@ -22,6 +22,11 @@ from bench.broker import Broker
 
 MANIFESTS = """\
 apiVersion: sterna.dev/v1alpha1
+kind: Broker
+metadata: {name: sterna}
+spec: {flowControl: true}
+---
+apiVersion: sterna.dev/v1alpha1
 kind: Queue
 metadata: {name: orders}
 ---
@@ -34,6 +39,11 @@ apiVersion: sterna.dev/v1alpha1
 kind: Queue
 metadata: {name: small}
 spec: {name: t.small, maxMessages: 10}
+---
+apiVersion: sterna.dev/v1alpha1
+kind: Queue
+metadata: {name: held}
+spec: {name: "t.held.>", flowControlBytes: 1000}
 ---
 apiVersion: sterna.dev/v1alpha1
 kind: Topic

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,80 @@ def test_a_broker_that_has_gone_leaves_a_count(sterna: Cli, tmp_path: Path) -> N
     said = "".join(sending.err)
     assert "1 confirmed, go on from line 2" in said
     assert ("1 were sent and not answered" in said) is ("interrupt again" in said)
+
+
+#: One of it, and flow control holds back what comes behind.
+_MUCH = "x" * 1_200
+
+
+def _holding(cli: Cli, queue: str) -> str:
+    """A queue that is as full as flow control lets it become."""
+    assert cli("send", queue, _MUCH).code == 0
+    return queue
+
+
+def _held_back(cli: Cli, queue: str) -> int:
+    (found,) = rows(cli("get", "queue", queue, "-o", "jsonl"))
+    return int(found["status"]["statistics"]["flowControlledSessions"])
+
+
+@pytest.mark.parametrize("texts", [["late"], ["late", "later"]], ids=["one", "several"])
+def test_what_flow_control_holds_back_ends_with_the_time(cli: Cli, broker: Broker, texts: list[str]) -> None:
+    queue = _holding(cli, f"t.held.timed.{len(texts)}")
+    begin = time.monotonic()
+    with Command("send", queue, *texts, "--timeout", "0.5", "-s", broker.url) as sending:
+        assert sending.wait() == 1
+    # Not as long again as leaving may take.
+    assert time.monotonic() - begin < 20
+    said = "".join(sending.err)
+    assert f"error SendTimeoutError: queue:{queue}: not confirmed within 0.5 s" in said
+    assert _bodies(cli, queue) == [_MUCH]
+    assert _held_back(cli, queue) == 0
+
+
+@pytest.mark.parametrize("form", ["--lines", "--jsonl"])
+def test_lines_that_are_out_of_time_say_from_where_to_go_on(cli: Cli, broker: Broker, form: str) -> None:
+    queue = f"t.held.lined{form}"
+    first, second = (_MUCH, "late") if form == "--lines" else (json.dumps({"body": _MUCH}), '{"body": "late"}')
+    with Command("send", queue, form, "-", "--timeout", "1", "-s", broker.url) as sending:
+        sending.write(f"{first}\n")
+        sending.until(lambda: _bodies(cli, queue) == [_MUCH])
+        # Its input stays open: it is the time that ends it.
+        sending.write(f"{second}\n{second}\n")
+        assert sending.wait() == 3
+    said = "".join(sending.err)
+    assert "not confirmed within 1 s" in said
+    assert "1 confirmed, go on from line 2" in said
+    assert "2 were sent and not answered: they may have arrived" in said
+    assert _bodies(cli, queue) == [_MUCH]
+
+
+def test_without_a_time_what_flow_control_holds_back_is_waited_for(cli: Cli, broker: Broker) -> None:
+    queue = _holding(cli, "t.held.patient")
+    with Command("send", queue, "late", "-s", broker.url) as sending:
+        sending.until(lambda: _held_back(cli, queue) == 1)
+        assert cli("purge", "queue", queue, "--yes").code == 0
+        assert sending.wait() == 0
+    assert _bodies(cli, queue) == ["late"]
+
+
+def test_an_interruption_waits_for_what_is_held_back_and_a_second_one_does_not(cli: Cli, broker: Broker) -> None:
+    queue = "t.held.interrupted"
+    for is_let_in, code, said in ((True, 3, "1 confirmed, go on from line 2"), (False, 130, "0 confirmed")):
+        _holding(cli, queue)
+        with Command("send", queue, "--lines", "-", "-s", broker.url) as sending:
+            sending.write("late\n")
+            sending.end_input()
+            sending.until(lambda: _held_back(cli, queue) == 1)
+            sending.signal(signal.SIGINT)
+            sending.until(lambda told=sending.err: "interrupt again" in "".join(told))  # type: ignore[misc]
+            if is_let_in:
+                cli("purge", "queue", queue, "--yes")
+            else:
+                sending.signal(signal.SIGINT)
+            assert sending.wait() == code
+        assert said in "".join(sending.err)
+        cli("purge", "queue", queue, "--yes")
 
 
 def _consumers(cli: Cli, queue: str) -> int:

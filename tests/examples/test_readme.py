@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import ANYTHING, RunningBroker
+from tests.running import ANYTHING, RunningBroker, manifest
 
 pytestmark = pytest.mark.usefixtures("tier_broker")
 
@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 def sh(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs a document's shell lines in `folder`, with the command of this environment."""
-    command = script.replace(".venv/bin/sterna", f"{sys.executable} -m sterna")
+    programs = {"sterna": f"{sys.executable} -m sterna", "python": sys.executable}
+    command = re.sub(r"\.venv/bin/(sterna|python)\b", lambda found: programs[found[1]], script)
     return subprocess.run(
         ["bash", "-euc", command], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
@@ -75,7 +76,8 @@ def how_tos() -> dict[str, str]:
 
 @pytest.mark.parametrize("title", how_tos())
 def test_a_how_to_works_as_typed(title: str, tmp_path: Path) -> None:
-    with RunningBroker(tmp_path / "broker", ANYTHING) as broker:
+    manifests = (*ANYTHING, manifest("Broker", "sterna", "flowControl: true"))
+    with RunningBroker(tmp_path / "broker", manifests) as broker:
         for typed in blocks_of(how_tos()[title]):
             ended = sh(f"export STERNA_URL=sterna://{broker.address}\n{typed}", tmp_path)
             assert ended.returncode == 0, ended.stderr

@@ -134,5 +134,7 @@ def _refused(error: SternaError) -> int:
     if is_unreachable(type(error)):
         complain(describe("error UNREACHABLE", about + error.cause, error.remedy))
         return Exit.UNREACHABLE
-    complain(describe(f"error {error.code.name}", about + error.cause, error.remedy))
+    # What the SDK found by itself has no code: `sterna explain` knows it by its class.
+    name = error.code.name if error.code else type(error).__name__
+    complain(describe(f"error {name}", about + error.cause, error.remedy))
     return exit_code_of(error.code.name)

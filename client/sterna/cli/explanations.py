@@ -56,7 +56,7 @@ CODES: dict[str, Explanation] = {
         ("Correct the name as the message says; docs/concepts.md has the rules.",),
     ),
     "INVALID_SELECTOR": Explanation(
-        "The selector cannot be read. The message shows the character, counted from 0.",
+        "The selector cannot be read. The message shows the character, counted from 1.",
         (
             "A literal has no closing quote, an operator no second side, a bracket no partner.",
             "The same in a manifest: then the object is refused, and what was there before goes on.",
@@ -331,8 +331,14 @@ CLASSES: dict[str, Explanation] = {
     ),
     "SendTimeoutError": Explanation(
         "The message was not confirmed in time. It may be stored all the same, now or later: it is still being sent.",
-        ("The broker is away or overloaded.",),
-        ("Do not send it again unless two of it do no harm; `flush()` tells when it is settled.",),
+        (
+            "The broker is away or overloaded.",
+            "Flow control holds its senders back: where it goes, or where a bridge leads from there, too much waits.",
+        ),
+        (
+            "Do not send it again unless two of it do no harm; `flush()` tells when it is settled.",
+            "Where `sterna get queue NAME -o json` has `flowControlledSessions` above 0: consume, or raise its limit.",
+        ),
     ),
     "FlushError": Explanation(
         "Messages of `send_soon` failed since the last flush; `failures` has each with its own error.",

@@ -5,6 +5,7 @@ confirmation is remembered, which is no more than may be unconfirmed at once.
 """
 
 import asyncio
+import time  # noqa: TID251 - the command line is not simulated
 from typing import NamedTuple
 
 from sterna import errors
@@ -44,6 +45,12 @@ class Tally:
         self._answers_open = 0
         self._never_answered = 0
         self._floor = 0
+        self._waiting_since_s = 0.0
+
+    @property
+    def waiting_since_s(self) -> float | None:
+        """Since when the next answer is waited for, on the monotonic clock; None while there is none to wait for."""
+        return self._waiting_since_s if self._answers_open else None
 
     @property
     def refused(self) -> "asyncio.Future[None]":
@@ -61,6 +68,8 @@ class Tally:
         """Notes a message that is about to be sent; its number."""
         number = self.sent
         self.sent += 1
+        if not self._answers_open:
+            self._waiting_since_s = time.monotonic()
         self._answers_open += 1
         self._places[number] = place
         self._next = Place(place.round, place.number + 1)
@@ -81,6 +90,7 @@ class Tally:
             self.fail(outcome)
             return
         self._answers_open -= 1
+        self._waiting_since_s = time.monotonic()
         self.confirmed += 1
         self.last = outcome
         if number != self._floor:

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import functools
 import time  # noqa: TID251 - the command line is not simulated
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,7 @@ from sterna.cli import messages, options
 from sterna.cli.exits import CommandError, PartlyDoneError, complain
 from sterna.cli.messages import Outgoing, sdk_destination, spelled
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.patience import in_time
 from sterna.cli.progress import progress
 from sterna.cli.properties import parse_properties
 from sterna.cli.running import INTERRUPTIONS
@@ -26,14 +27,17 @@ from sterna.cli.tally import Tally
 from sterna.errors import SternaError
 from sterna.messages import Sent
 
+T = TypeVar("T")
+
 _Timeout = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--timeout",
         metavar="SECONDS",
         min=0.0,
-        help="How long to wait for the broker at most, and for answers once interrupted or refused. A queue whose flow "
-        "control holds messages back is waited for.",
+        help="How long to wait for the broker, and for each confirmation: from when its message went, or from the "
+        "confirmation before. Without, there is no limit to how long flow control may hold messages back, and 30 s is "
+        "the one for the broker, and for answers once interrupted or refused.",
     ),
 ]
 
@@ -92,13 +96,14 @@ def send(
     ] = 0,
     output: options.Output = Format.TABLE,
     server: Server = THIS_MACHINE,
-    timeout: _Timeout = options.DEFAULT_TIMEOUT,
+    timeout: _Timeout = None,
 ) -> None:
     """Send messages, and end when the broker has confirmed them all.
 
     The message comes from the arguments, from stdin, or from --file, --lines or --jsonl. One message prints its id;
-    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused, interrupted
-    or terminated in between, it says how many are confirmed and from which line to go on, and ends with 3.
+    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused, out of
+    time, interrupted or terminated in between, it says how many are confirmed and from which line to go on, and ends
+    with 3. Out of time with none confirmed it ends with 1, and what was sent may arrive all the same.
     """
     headers = {
         "type": type_,
@@ -129,39 +134,39 @@ def send(
 class _Sending:
     """One call of the command: sends while it reads, and stops at the first message that is refused."""
 
-    def __init__(self, target: sterna.Destination, rate: float, tally: Tally, server: Server, timeout: float) -> None:
+    def __init__(
+        self, target: sterna.Destination, rate: float, tally: Tally, server: Server, limit_s: float | None
+    ) -> None:
         self._target = target
         self._schedule_rate = rate
         self._tally = tally
         self._server = server
-        self._timeout = timeout
+        self._limit_s = limit_s
+        self._timeout_s = options.DEFAULT_TIMEOUT if limit_s is None else limit_s
 
     async def run(self, found: AsyncIterator[Placed]) -> dict[str, Any] | None:
         """Sends all there is; what to print, None where there was nothing.
 
         Raises:
-            SternaError: a message was refused, or the connection was lost for good.
+            SternaError: a message was refused or not confirmed in time, or the connection was lost for good.
             CommandError: what was read is no message.
         """
         first = await anext(found, None)
         if first is None:
             return None
-        async with self._server.connect(connect_timeout_s=self._timeout) as connection:
-            # Only what is confirmed is done: until then the producer stays, whoever interrupts.
-            producer = await connection.producer(self._target)
-            begin = time.monotonic()
-            with progress(f"sending to {spelled(self._target)}", None) as advance:
-                feeding = asyncio.ensure_future(self._feed(connection, producer, first, found, advance))
-                try:
-                    await asyncio.wait({feeding, self._tally.refused}, return_when=asyncio.FIRST_COMPLETED)
-                    if feeding.done():
-                        feeding.result()
-                finally:
-                    feeding.cancel()
-                    await self._answered(producer)
-            if self._tally.error is not None:
-                raise self._tally.error
-            seconds = time.monotonic() - begin
+        async with self._server.connect(connect_timeout_s=self._timeout_s) as connection:
+            opening_s = time.monotonic()
+            try:
+                # Only what is confirmed is done: until then the producer stays, whoever interrupts.
+                producer = await self._in_time(connection.producer(self._target), lambda: opening_s)
+                begin = time.monotonic()
+                await self._send(connection, producer, first, found)
+                seconds = time.monotonic() - begin
+            except BaseException:
+                # What has no answer by now is waited for no longer, nor for room where flow control holds it back.
+                if self._tally.unanswered:
+                    await connection.close(failed=True, timeout_s=0)
+                raise
         if self._tally.sent == 1 and self._tally.last is not None:
             return _sent_row(self._target, self._tally.last)
         return {
@@ -170,6 +175,30 @@ class _Sending:
             "seconds": round(seconds, 3),
             "rate": round(self._tally.confirmed / seconds, 1) if seconds else 0.0,
         }
+
+    async def _send(
+        self,
+        connection: sterna.Connection,
+        producer: sterna.Producer,
+        first: Placed,
+        found: AsyncIterator[Placed],
+    ) -> None:
+        with progress(f"sending to {spelled(self._target)}", None) as advance:
+            feeding = asyncio.ensure_future(self._feed(connection, producer, first, found, advance))
+            try:
+                either = {feeding, self._tally.refused}
+                await self._in_time(asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED))
+                if feeding.done():
+                    feeding.result()
+            finally:
+                feeding.cancel()
+                await self._answered(producer)
+        if self._tally.error is not None:
+            raise self._tally.error
+
+    def _in_time(self, work: Awaitable[T], since_s: Callable[[], float | None] | None = None) -> Awaitable[T]:
+        waiting_since_s = since_s or (lambda: self._tally.waiting_since_s)
+        return in_time(self._limit_s, waiting_since_s, spelled(self._target), work)
 
     async def _feed(
         self,
@@ -202,16 +231,25 @@ class _Sending:
                 return
             advance(tally.sent)
             one = await anext(found, None)
+        # Here, and not where it is waited for whatever happens: an interruption is told then, too.
+        await producer.flush()
 
     async def _answered(self, producer: sterna.Producer) -> None:
-        """Waits for the answers to what is under way; no longer than for anything when the command is over already."""
+        """Waits for the answers to what is under way; not for ever when the command is over already.
+
+        Raises:
+            SendTimeoutError: one takes too long, or has.
+        """
         waiting = asyncio.current_task()
         is_interrupted = waiting is not None and waiting.cancelling() > 0
         if is_interrupted and self._tally.unanswered:
             complain("waiting for the broker's answers; interrupt again to leave without them")
-        is_over = is_interrupted or self._tally.error is not None
+        if not is_interrupted and self._tally.error is None:
+            await self._in_time(producer.flush())
+            self._tally.all_answered()
+            return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._timeout if is_over else None):
+            async with asyncio.timeout(self._timeout_s):
                 await producer.flush()
                 self._tally.all_answered()
 
