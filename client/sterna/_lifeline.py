@@ -204,9 +204,8 @@ class Lifeline:
             ConnectionLostError: reconnecting was given up.
         """
         while True:
-            for one in (self, scope):
-                if one is not None and one.closed is not None:
-                    raise one.closed
+            if (over := self.closed or (scope.closed if scope is not None else None)) is not None:
+                raise over
             link = self._link
             if self._supervisor is None or link is None:
                 raise errors.ClosedError("the connection is not open", remedy="await it, or use async with")
