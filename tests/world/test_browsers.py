@@ -90,6 +90,30 @@ def test_one_goes_on_when_others_in_its_session_have_everything_delivered_again(
     shown()
 
 
+@pytest.mark.parametrize(("count", "size"), [(300, 30_000), (40, 700_000)])
+def test_one_sees_all_that_waits_for_it_at_the_broker_when_its_session_recovers(count: int, size: int) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await stage.connect(await stage.broker())
+        for number in range(count):
+            await connection.send("orders", f"{number:04}" + "x" * size)
+        session = await connection.session(AcknowledgeMode.CLIENT)
+        seen: list[int] = []
+
+        async def look() -> None:
+            async for message in session.browser("orders"):
+                assert isinstance(message.body, str)
+                seen.append(int(message.body[:4]))
+                if len(seen) == 1:
+                    await session.recover()
+
+        await asyncio.wait_for(look(), 60)
+        assert seen == list(range(count))
+        await connection.close()
+
+    shown()
+
+
 @staged
 async def test_one_that_has_not_seen_all_when_the_queue_moves_says_so(stage: Stage) -> None:
     """It would look through the queue from its beginning there, and at nothing when that is empty."""

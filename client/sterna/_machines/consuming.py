@@ -349,7 +349,7 @@ class ConsumerState:
 
     def recovered(self) -> None:
         """What comes now is good again, and needs credit again."""
-        if self._partial is not None:
+        if self._partial is not None and not self.browses:
             # The broker had sent a part of it, and counts it; the rest does not come.
             self.window.received(1)
             self.window.took(1, size_of(self._partial))

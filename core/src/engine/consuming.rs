@@ -292,12 +292,13 @@ impl Engine {
             let Some(consumer) = self.consumers.get(&consumer_key) else {
                 continue;
             };
-            let (source, browses) = (consumer.source, consumer.browsing.is_some());
-            let waiting = self.take_back(consumer_key);
-            // What a browser only looks at, a consumer of the session may have been sent.
-            if !browses {
-                unsent.extend(waiting.into_iter().map(|sequence| (source, sequence)));
+            if consumer.browsing.is_some() {
+                // It only looks, and goes on: what waits for it is nobody's, and it would not come to that again.
+                continue;
             }
+            let source = consumer.source;
+            let waiting = self.take_back(consumer_key);
+            unsent.extend(waiting.into_iter().map(|sequence| (source, sequence)));
         }
         for source in sources {
             for sequence in self

@@ -656,7 +656,8 @@ pub struct SessionClosed {
     pub reason: ::core::option::Option<Error>,
 }
 /// All that this session has not acknowledged goes back and is delivered again, in order; what was `seen` (as in
-/// CloseSession) comes flagged. What was delivered before the answer to this frame is void, and counts as credit used.
+/// CloseSession) comes flagged. What was delivered before the answer to this frame is void, and counts as credit used. A
+/// browser holds nothing: what it was sent counts, and it goes on.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Recover {
     #[prost(message, repeated, tag = "1")]

@@ -15,8 +15,8 @@ pub(super) enum Room {
 pub(super) fn refuses(properties: &Properties, kind: Kind, delayed: bool) -> bool {
     match (kind, properties.overflow) {
         (Kind::Queue, _) | (Kind::Topic, OverflowPolicy::RejectIncoming) => true,
-        (Kind::Topic, OverflowPolicy::Default) => delayed,
-        (Kind::Topic, OverflowPolicy::DiscardOld) => false,
+        // Nothing that waits is discarded for what comes after it: what found no room would be confirmed, and gone (EMS-DEST-A64).
+        (Kind::Topic, OverflowPolicy::Default | OverflowPolicy::DiscardOld) => delayed,
     }
 }
 

@@ -198,15 +198,26 @@ fn topics_are_limited_for_each_subscription() {
     }
 }
 
-// covers: EMS-DEST-A24
+// covers: EMS-DEST-A24, EMS-DEST-A63
 #[test]
 fn a_delayed_message_to_a_full_subscription_is_refused() {
-    let mut bench = Bench::new();
-    let topic = bench.topic("news", limited(1, 0, OverflowPolicy::Default));
-    bench.subscribe("d", "news", |_| {});
-    bench.send(topic, &Message::text("a").delay(100));
-    assert!(bench.try_send(topic, &Message::text("b").delay(100)).is_err());
-    bench.send(topic, &Message::text("not delayed: room of its own"));
+    for policy in [
+        OverflowPolicy::Default,
+        OverflowPolicy::DiscardOld,
+        OverflowPolicy::RejectIncoming,
+    ] {
+        let mut bench = Bench::new();
+        let topic = bench.topic("news", limited(1, 0, policy));
+        let durable = bench.subscribe("d", "news", |_| {});
+        bench.send(topic, &Message::text("a").delay(100));
+        assert!(
+            bench.try_send(topic, &Message::text("b").delay(100)).is_err(),
+            "{policy:?}"
+        );
+        bench.send(topic, &Message::text("not delayed: room of its own"));
+        let statistics = bench.state().source(durable).unwrap().statistics;
+        assert_eq!((statistics.messages, statistics.delayed_messages), (2, 1), "{policy:?}");
+    }
 }
 
 // covers: EMS-MSG-A08, EMS-DEST-A64
