@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import structlog
 from sterna_core import Engine, EngineError
 
+from sterna_broker.contract import messaging
 from sterna_broker.refusals import RefusedError, shutting_down
 from sterna_broker.surroundings import monotonic_ms, wall_ms
 
@@ -116,6 +117,17 @@ class Pump:
         if self.ports.pop(stream, None) is not None and self._running:
             self.tick().close_stream(stream)
             self.touch()
+
+    def cut(self, stream: int) -> RefusedError | None:
+        """As `close`; what the engine had ended the stream for before, and has counted it under."""
+        if stream not in self.ports or not self._running:
+            return None
+        try:
+            error = self.engine.ended_for(stream)
+            self.close(stream)
+        except EngineError:
+            return None  # the next poll finds out
+        return None if error is None else RefusedError.from_error(messaging.Error.FromString(error))
 
     async def durable(self) -> None:
         """Returns once everything that the engine has done so far is on disk: before an administrator is told so.

@@ -109,11 +109,11 @@ class Hops:
         longer_s = self._reconnect.pause_s(more) if more >= 0 else 0.0
         await self._rest(max(pause_s(self._count - 1), longer_s))
 
-    async def pause_unreachable(self, error: errors.UnreachableError) -> None:
-        """Before it is asked again where to go, since nobody was there.
+    async def pause_unreachable(self, error: errors.SternaError) -> None:
+        """Before it is asked again where to go, since nobody was there, or nobody who takes another connection.
 
         Raises:
-            UnreachableError: that has lasted as long as a broken connection would be tried.
+            SternaError: `error`, when that has lasted as long as a broken connection would be tried.
         """
         if not self._rounds:
             self._away_since_s = monotonic_s()
@@ -217,7 +217,9 @@ class Branches(Generic[P]):
             await hops.pause(moved)
             try:
                 part = await self.homed(part, moved)
-            except errors.UnreachableError as error:
+            except errors.SternaError as error:
+                if not errors.lets_nobody_in(error):
+                    raise
                 await hops.pause_unreachable(error)
                 # A transacted session has one part alone, which has stayed where it was told so.
                 part = self.root

@@ -107,12 +107,21 @@ async def _becomes_ready(channel: Any, timeout: float) -> bool:
 
 def refusal(error: Any, address: str) -> errors.SternaError:
     """The SDK's error for a failed call: the broker's own, where it sent one."""
+    told = told_by(error.trailing_metadata())
+    return told or errors.from_status(error.code().name, error.details() or "", address=address)
+
+
+def told_by(trailing_metadata: Any) -> errors.SternaError | None:
+    """What a broker says about the end of a call, beside its status; None: nothing, or nothing that can be read."""
+    from google.protobuf.message import DecodeError
+
     from sterna._proto.sterna.v1 import messaging_pb2
 
-    for key, value in error.trailing_metadata() or ():
+    for key, value in trailing_metadata or ():
         if key == _ERROR_KEY and isinstance(value, bytes):
-            return errors.from_proto(messaging_pb2.Error.FromString(value))
-    return errors.from_status(error.code().name, error.details() or "", address=address)
+            with contextlib.suppress(DecodeError):
+                return errors.from_proto(messaging_pb2.Error.FromString(value))
+    return None
 
 
 async def unreachable(address: str, tls: Tls | None, cause: str) -> errors.UnreachableError:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from sterna import errors
-from sterna._channels import closing, open_channel, unreachable
+from sterna._channels import closing, open_channel, told_by, unreachable
 from sterna._encode import varint
 from sterna._ledger import Book, Place, Uploads
 from sterna._machines.publishing import Outbox, Run
@@ -123,8 +123,10 @@ class Link:
             cause = f"{self.address} did not answer within {timeout_s:g} s"
             raise errors.UnreachableError(cause, subject=self.address, retryable=True) from error
         except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-            reason = await self._status()
+            reason, told = await self._status(), await self._told()
             await self.abort()
+            if told is not None:
+                raise told from error
             cause = f"cannot reach {self.address}: {reason.cause}"
             raise await unreachable(self.address, self._tls, cause) from error
         except DecodeError as error:
@@ -238,10 +240,15 @@ class Link:
 
     async def _status(self) -> errors.SternaError:
         """Why the call ended."""
+        call = self._call
+        code, details = await call.code(), await call.details()
+        return await self._told() or errors.from_status(code.name, details or "", address=self.address)
+
+    async def _told(self) -> errors.SternaError | None:
+        """What the broker itself said about the end of the call; None: nothing."""
         if self.going_away is not None and self.going_away.reason.code:
             return errors.from_proto(self.going_away.reason)
-        code = await self._call.code()
-        return errors.from_status(code.name, await self._call.details() or "", address=self.address)
+        return told_by(await self._call.trailing_metadata())
 
     # --- Writing
 

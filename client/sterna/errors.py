@@ -492,6 +492,13 @@ def is_for_now(error: SternaError) -> bool:
     return isinstance(error, UnavailableError) and error.retryable
 
 
+def lets_nobody_in(error: SternaError) -> bool:
+    """Whether no connection is to be had at an address for now: nobody is there, or stops, or has as many as he may."""
+    if isinstance(error, LimitExceededError):
+        return error.retryable and error.subject == "connections"
+    return isinstance(error, UnreachableError | ShuttingDownError)
+
+
 def from_proto(error: Any) -> SternaError:
     """The exception for an `Error` of the contract. A code that this SDK does not know becomes a BrokerError."""
     try:

@@ -11,10 +11,13 @@ import pytest
 import sterna
 from prometheus_client.parser import text_string_to_metric_families
 from sterna import admin, blocking, errors
+from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 from sterna.cli.application import run
+from sterna_broker.surroundings import monotonic_ms
 
 from tests.access.authorities import Authority
 from tests.access.conftest import hashed
+from tests.broker.wire import BIG, lazy_stream
 from tests.waiting import eventually
 
 Node = Callable[..., Any]
@@ -300,6 +303,29 @@ async def test_whoever_is_not_let_in_or_not_any_more_is_told_and_counted_among_t
     assert [one.error.code for one in interrupted] == [errors.ErrorCode.CLOSED]
     assert "not valid any more" in interrupted[0].error.cause
     assert await _cut(running) == {"CLOSED": 1, "UNAUTHENTICATED": 4}
+
+
+async def test_one_that_does_not_read_is_ended_too_when_its_password_is_taken_back_and_counts_once(
+    node: Node, users_file: Callable[..., Path], channel_to: Callable[..., Any]
+) -> None:
+    running = await node(users=await asyncio.to_thread(users_file, alice="old", bob="1"), open_metrics=True)
+    async with sterna.connect(url_of(running, "sterna"), user="bob", password="1") as connection:
+        for _ in range(BIG):
+            await connection.send("big", "x" * 500_000)
+        who = messaging.Credentials(password=messaging.Credentials.Password(user="alice", password="old"))
+        lazy = await lazy_stream(channel_to(running), credentials=who)
+        calls = running._parts.connect
+        await eventually(lambda: calls.calls == 2 and _is_stuck(calls), what="a stream that is stuck")
+        await asyncio.to_thread(users_file, alice="new", bob="1")
+        await running.reload()
+        await eventually(lambda: calls.calls == 1, what="its end")
+        assert await _cut(running) == {"CLOSED": 1}
+        lazy.cancel()
+
+
+def _is_stuck(calls: Any) -> bool:
+    now_ms = monotonic_ms()
+    return any(now_ms - since > 100 for one in calls._calls if (since := one.writing_since_ms) is not None)
 
 
 async def test_a_connection_lives_on_when_the_authority_changes_for_both_sides(

@@ -2,14 +2,17 @@
 
 import asyncio
 import time
+from collections import Counter
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from sterna._proto.sterna.v1 import message_pb2 as messages
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 
-from tests.broker.wire import CONNECT, FrameError, Wire, body_of, queue, text, topic
+from tests.broker.wire import BIG, FrameError, Wire, body_of, lazy_stream, queue, text, topic
 from tests.running import ANYTHING, manifest
 from tests.waiting import eventually
 
@@ -171,30 +174,42 @@ async def test_a_client_that_vanishes_gives_back_what_it_held(node: Any, wire: A
 
 async def test_a_client_that_does_not_read_is_cut_off_and_slows_nobody(node: Any, wire: Any, channel_to: Any) -> None:
     running = await node([*ANYTHING, manifest("Broker", "main", "slowConsumerMs: 2000")])
-    lazy = channel_to(running).stream_stream(CONNECT)()
-    for frame in (
-        messaging.ClientFrame(hello=messaging.Hello(protocol_version=1)),
-        messaging.ClientFrame(open_session=messaging.OpenSession(acknowledge_mode=messaging.CLIENT), session=1),
-        messaging.ClientFrame(
-            session=1,
-            open_consumer=messaging.OpenConsumer(
-                consumer=1, destination=queue("big"), credit=messaging.Credit(message_limit=1000)
-            ),
-        ),
-    ):
-        await lazy.write(messaging.ClientBatch(frames=[frame]).SerializeToString())
+    lazy = await lazy_stream(channel_to(running))
     client = await wire(running)
     session = await client.session()
-    await client.producer(session, queue("big"))
-    body, count = text("x" * 500_000), 60
-    for number in range(1, count + 1):
-        await client.publish(session, [body], first=number)
-        await client.confirmed(number)
+    await client.fill(session)
     # Everybody else goes on meanwhile, and after the cut gets what the lazy one held.
-    await client.consumer(session, queue("big"), credit=count)
-    received = await client.deliveries(count)
-    assert len(received) == count
+    await client.consumer(session, queue("big"), credit=BIG)
+    received = await client.deliveries(BIG)
+    assert len(received) == BIG
     assert await reason_of_the_end(lazy) == messaging.SLOW_CONSUMER
+
+
+@pytest.mark.parametrize(
+    ("slow_ms", "heartbeat_ms", "code"),
+    [(500, 0, "SLOW_CONSUMER"), (2_000, 0, "SLOW_CONSUMER"), (60_000, 1_000, "IDLE")],
+)
+async def test_a_stuck_stream_ends_soon_and_counts_once_under_what_it_was_ended_for(
+    node: Any, wire: Any, channel_to: Any, slow_ms: int, heartbeat_ms: int, code: str
+) -> None:
+    running = await node([*ANYTHING, manifest("Broker", "main", f"slowConsumerMs: {slow_ms}")], open_metrics=True)
+    client = await wire(running)
+    await client.fill(await client.session())
+    before = await cut_streams(running)
+    lazy = await lazy_stream(channel_to(running), heartbeat_ms=heartbeat_ms)
+    calls = running._parts.connect
+    await eventually(lambda: calls.calls == 2, what="the stream")
+    await eventually(lambda: calls.calls == 1, timeout_s=20, what="its end")
+    assert await cut_streams(running) == before + Counter({code: 1})
+    assert messaging.ErrorCode.Name(await reason_of_the_end(lazy)) == code
+
+
+async def cut_streams(running: Any) -> Counter[str]:
+    """How many streams were cut, by code, as the broker's metrics say."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{running.monitor}/metrics") as response:
+        families = list(text_string_to_metric_families(await response.text()))
+    samples = [sample for family in families for sample in family.samples if sample.name == "sterna_streams_cut_total"]
+    return Counter({sample.labels["code"]: int(sample.value) for sample in samples})
 
 
 async def reason_of_the_end(call: Any) -> int:

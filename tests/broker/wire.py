@@ -10,6 +10,8 @@ from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 
 CONNECT = "/sterna.v1.Messaging/Connect"
 TIMEOUT_S = 30.0
+#: So many messages of `Wire.fill` are more than what lies between two sockets.
+BIG = 60
 
 
 def queue(name: str) -> messages.Destination:
@@ -94,6 +96,13 @@ class Wire:
         publish = messaging.Publish(producer=producer, first_sequence=first, messages=bodies, **fields)
         await self.send(messaging.ClientFrame(session=session, publish=publish))
 
+    async def fill(self, session: int) -> None:
+        """Has the queue "big" hold more than what lies between two sockets."""
+        await self.producer(session, queue("big"))
+        for number in range(1, BIG + 1):
+            await self.publish(session, [text("x" * 500_000)], first=number)
+            await self.confirmed(number)
+
     async def confirmed(self, last: int, producer: int = 1) -> messaging.Confirmed:
         """Waits until everything up to `last` is confirmed."""
         while True:
@@ -160,3 +169,18 @@ class Wire:
             self._ended = error
         finally:
             self._arrived.set()
+
+
+async def lazy_stream(channel: grpc.aio.Channel, **hello: Any) -> Any:
+    """A stream that asks for all that the queue "big" has, and neither reads it nor says anything any more."""
+    lazy: Any = channel.stream_stream(CONNECT)()
+    credit = messaging.Credit(message_limit=1000)
+    for frame in (
+        messaging.ClientFrame(hello=messaging.Hello(protocol_version=1, **hello)),
+        messaging.ClientFrame(open_session=messaging.OpenSession(acknowledge_mode=messaging.CLIENT), session=1),
+        messaging.ClientFrame(
+            session=1, open_consumer=messaging.OpenConsumer(consumer=1, destination=queue("big"), credit=credit)
+        ),
+    ):
+        await lazy.write(messaging.ClientBatch(frames=[frame]).SerializeToString())
+    return lazy

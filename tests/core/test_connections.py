@@ -136,10 +136,16 @@ def test_who_does_not_read_is_cut_off_and_gives_back_what_it_had(driver: Driver)
     for _ in range(78):
         driver.advance(400)
         driver.poll()
+    # The host is told before anybody takes the last output.
+    told = driver.engine.ended_for(slow.stream)
+    assert told is not None
+    assert not driver.engine.is_closing(slow.stream)
     output = driver.engine.take_output(slow.stream, 1 << 20)
     assert output is not None
     slow.take(output)
+    assert pb.Error.FromString(told) == last_error(slow)
     assert last_error(slow).code == pb.SLOW_CONSUMER
+    assert driver.engine.ended_for(sender.stream) is None
     other = driver.client()
     other.consumer(other.session(), queue("q"))
     driver.wait(lambda: texts(other.deliveries()) == ["1"])

@@ -7,6 +7,7 @@ import inspect
 import pytest
 import sterna
 from sterna import errors
+from sterna._channels import told_by
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.options import Options, Reconnect
 from sterna.urls import named_address, parse_url
@@ -91,6 +92,15 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(errors.InvalidArgumentError) as caught:
         parse_url("sterna://me:secret@a")
     assert "secret" not in str(caught.value)
+
+
+def test_what_a_broker_says_about_the_end_of_a_call_is_told_where_it_can_be_read() -> None:
+    error = pb.Error(code=pb.SLOW_CONSUMER, subject="stream", message="too slow", retryable=True)
+    told = told_by((("other", "x"), ("sterna-error-bin", error.SerializeToString())))
+    assert isinstance(told, errors.SlowConsumerError)
+    assert (told.subject, told.cause, told.retryable) == ("stream", "too slow", True)
+    assert told_by(None) is None
+    assert told_by((("sterna-error-bin", b"\xff\xff"),)) is None, "somebody else's: the status counts"
 
 
 def test_secrets_do_not_show() -> None:

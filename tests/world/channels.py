@@ -231,6 +231,10 @@ class _ClientCall:
         """What was said about it."""
         return (await self._final())[1]
 
+    async def trailing_metadata(self) -> Metadata:
+        """What went with the status."""
+        return Metadata(*(await self._final())[2])
+
     async def _final(self) -> Status:
         if self._call is not None and self._call.status is not None:
             return self._call.status

@@ -63,6 +63,7 @@ async def _a_call_talks_and_ends(wire: Wire) -> None:
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
     assert await call.code() is grpc.StatusCode.OK
+    assert dict(await call.trailing_metadata()) == {}
     assert await call.read() is grpc.aio.EOF
     with pytest.raises(asyncio.InvalidStateError):
         await call.write(b"two")
@@ -82,6 +83,7 @@ async def _an_abort_comes_behind_what_was_written(wire: Wire) -> None:
     assert told.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert dict(told.value.trailing_metadata() or ()) == {"why-bin": b"x"}
     assert await call.details() == "no"
+    assert dict(await call.trailing_metadata()) == {"why-bin": b"x"}
 
 
 async def _a_cancelled_read_cancels_the_call(wire: Wire) -> None:

@@ -79,7 +79,6 @@ class Admissions:
         for stream in streams:
             port = self._pump.ports.get(stream)
             if isinstance(port, Call):
-                self._pump.close(stream)
                 port.end(RefusedError("CLOSED", "connection", _REASON, "Connect again.", retryable=True))
         self._pump.touch()
 

@@ -33,7 +33,7 @@ _LATE_MS = 500
 class Call:
     """One call of Connect, as the engine's port."""
 
-    def __init__(self, pump: Pump, context: Any, frame_bytes: int) -> None:
+    def __init__(self, pump: Pump, context: Any, frame_bytes: int, cut: Counter[str]) -> None:
         self.cut_off: RefusedError | None = None
         self.writing_since_ms: int | None = None
         self.peer: str = context.peer()
@@ -41,6 +41,7 @@ class Call:
         self._pump = pump
         self._context = context
         self._frame_bytes = frame_bytes
+        self._cut = cut
         self._awake = asyncio.Event()
         self._half_closed = False
         self._deciding: asyncio.Event | None = None
@@ -53,8 +54,11 @@ class Call:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the engine has closed the stream, which then only has its last output to give."""
-        return bool(self._pump.engine.is_closing(self.stream))
+        """Whether the stream only has its last output to give, or less."""
+        engine, stream = self._pump.engine, self.stream
+        # What is left of one that the engine has ended is an error, which the status of the call can tell as well; to
+        # a client that has said goodbye its answers are owed.
+        return engine.ended_for(stream) is not None or engine.is_closing(stream)
 
     def decide(self) -> None:
         """It is being found out whether this client may connect: nothing more is read from it until `decided`.
@@ -69,9 +73,15 @@ class Call:
             self._deciding.set()
             self._deciding = None
 
-    def end(self, reason: RefusedError | None) -> None:
-        """Ends the call at once, whatever it is doing."""
-        self.cut_off = reason
+    def end(self, reason: RefusedError) -> None:
+        """Ends the call at once, whatever it is doing: for what the engine has ended its stream for, or for this."""
+        if self.cut_off is not None:
+            return
+        # Closed before the tasks have ended: meanwhile the engine might find a reason of its own, and count that, too.
+        told = self._pump.cut(self.stream)
+        if told is None:
+            self._cut[reason.code] += 1
+        self.cut_off = told or reason
         if self._task is not None:
             self._task.cancel()
 
@@ -143,7 +153,7 @@ class Connect:
         self._connections = connections
         self._slow_consumer_ms = slow_consumer_ms
         self.cut: Counter[str] = Counter()
-        """Calls that were ended, or not begun, from here, by code."""
+        """Calls that were ended, or not begun, from here, by code; the engine counts those that it ends."""
         self._calls: dict[Call, None] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
@@ -155,7 +165,6 @@ class Connect:
         try:
             await self._serve(context)
         except RefusedError as refused:
-            self.cut[refused.code] += 1
             metadata = ((ERROR_METADATA, refused.error.SerializeToString()),)
             await context.abort(refused.status, refused.message, metadata)
 
@@ -187,18 +196,25 @@ class Connect:
         """How many calls there are."""
         return len(self._calls)
 
-    async def _serve(self, context: Any) -> None:
+    def _refusal(self) -> RefusedError | None:
+        """Why another call is not begun; None: it is."""
         if self._draining:
-            raise shutting_down()
+            return shutting_down()
         if len(self._calls) >= self._connections:
-            raise RefusedError(
+            return RefusedError(
                 "LIMIT_EXCEEDED",
                 "connections",
                 f"The broker has its {self._connections} connections already.",
                 "Close some, or raise spec.limits.connections in the Broker manifest.",
                 retryable=True,
             )
-        call = Call(self._pump, context, self._frame_bytes)
+        return None
+
+    async def _serve(self, context: Any) -> None:
+        if (refusal := self._refusal()) is not None:
+            self.cut[refusal.code] += 1
+            raise refusal
+        call = Call(self._pump, context, self._frame_bytes, self.cut)
         self._calls[call] = None
         self._empty.clear()
         try:
@@ -224,7 +240,7 @@ class Connect:
                 since_ms = call.writing_since_ms
                 if since_ms is None:
                     continue
-                bound_ms = _LAST_WORDS_MS if call.is_ending else self._slow_consumer_ms
+                bound_ms = min(_LAST_WORDS_MS, self._slow_consumer_ms) if call.is_ending else self._slow_consumer_ms
                 if now_ms - since_ms >= bound_ms:
                     _log.warning("slow_client_cut_off", stream=call.stream, waited_ms=now_ms - since_ms)
                     call.end(_slow(self._slow_consumer_ms))

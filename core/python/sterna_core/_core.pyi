@@ -59,6 +59,12 @@ class Engine:
     def is_closing(self, stream: int) -> bool:
         """Whether the call should be ended: nothing more will come out."""
 
+    def ended_for(self, stream: int) -> bytes | None:
+        """What the engine ended a stream for, as an Error of the contract, though its last output is not taken yet.
+
+        None: it goes on, is gone, or its client has ended it.
+        """
+
     def answer(self, ticket: int, answer: str) -> None:
         """Answers a ticket: `{"ok": {…}}` or `{"error": {"code": …, "subject": …, "message": …}}`."""
 

@@ -26,6 +26,7 @@ use super::stream::{Phase, Stream};
 use super::tickets::{Ticket, TicketRequest};
 use super::unused::Sweep;
 use crate::log::{Position, WriteDone, WriteJob};
+use crate::proto;
 use crate::snapshot::keeper::{self, Keeper};
 use crate::state::{
     DestinationId, Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, Tx, UpkeepDone, UpkeepJob,
@@ -342,6 +343,13 @@ impl Engine {
         self.streams
             .get(&stream)
             .is_none_or(|stream| stream.phase == Phase::Closing && stream.outbox.is_empty())
+    }
+
+    /// What a stream was ended for, however much of its output is still to be taken; `None`: it goes on, or its client has
+    /// ended it.
+    #[must_use]
+    pub fn ended_for(&self, stream: u64) -> Option<&proto::Error> {
+        self.streams.get(&stream)?.ended_for.as_deref()
     }
 
     /// Whether nothing is read of a call any more, so that its consumers are gone unless another call has its connection.

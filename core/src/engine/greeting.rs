@@ -305,6 +305,7 @@ impl Engine {
             return;
         }
         let connection = stream.connection.take();
+        stream.ended_for = Some(refused.clone());
         self.figures.note_cut(&refused);
         self.send_encoded(id, encoded(0, server_frame::Frame::Error(*refused)));
         self.let_go(id);

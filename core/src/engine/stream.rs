@@ -1,5 +1,6 @@
 //! A stream: one gRPC call, and what stands between it and its connection: the greeting, liveness, output.
 
+use super::errors::Refused;
 use super::output::Outbox;
 use std::collections::VecDeque;
 
@@ -89,6 +90,8 @@ pub struct Stream {
     pub heartbeat_ms: u64,
     /// Whether `poll` has to tell that there is output.
     pub announced: bool,
+    /// What the engine ended it for, if it did.
+    pub ended_for: Option<Refused>,
 }
 
 impl Stream {
@@ -108,6 +111,7 @@ impl Stream {
             waiting_since_ms: None,
             heartbeat_ms,
             announced: false,
+            ended_for: None,
         }
     }
 }

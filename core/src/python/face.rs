@@ -170,6 +170,13 @@ impl Engine {
         self.with(py, |host| host.engine().is_closing(stream))
     }
 
+    fn ended_for<'py>(&self, py: Python<'py>, stream: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let error = self.with(py, |host| {
+            host.engine().ended_for(stream).map(prost::Message::encode_to_vec)
+        })?;
+        Ok(error.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
     fn answer(&self, py: Python<'_>, ticket: u64, answer: &str) -> PyResult<()> {
         let asked = self.with(py, |host| host.engine().asks_about_destination(ticket))?;
         let answer = json::answer(answer, asked).map_err(|error| errors::refused(py, &error))?;
