@@ -174,6 +174,21 @@ async def test_selectors_in_manifests_are_the_engines(node: Any, channel_to: Any
     assert "character" in applied.error.message
 
 
+@pytest.mark.parametrize("selector", ["km >", "größe = 1 AND x ! 2"])
+async def test_a_selectors_error_is_told_alike_in_a_manifest_and_to_a_client(
+    node: Any, channel_to: Any, selector: str
+) -> None:
+    channel = channel_to(await node([*ANYTHING]))
+    await call(channel, "Admin/Apply", manifests=manifest("Queue", "q"))
+    with pytest.raises(CallError) as told:
+        await browse(channel, queue="q", selector=selector)
+    bad = manifest("DurableSubscription", "d", f'topic: a, clientId: c, selector: "{selector}"')
+    [applied] = (await call(channel, "Admin/Apply", manifests=bad, dry_run=True)).applied
+    said = applied.error.message.partition("spec.selector: ")[2]
+    assert "(at character " in said
+    assert said in str(told.value)
+
+
 @pytest.mark.covers("EMS-DEST-A48", "EMS-DEST-A49", "EMS-DEST-A50", "EMS-DEST-A52")
 async def test_bridges_copy_with_new_ids_by_selector_from_patterns_without_chaining(
     node: Any, wire: Any, channel_to: Any
