@@ -40,7 +40,10 @@ class Change(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DestinationStatistics:
-    """What a destination or durable subscription holds and did."""
+    """What a destination or durable subscription holds and did.
+
+    Of a store: `messages` and `bytes`, of its destinations at the broker that was asked.
+    """
 
     messages: int = 0
     bytes: int = 0

@@ -363,6 +363,31 @@ async def test_statistics_and_connections_say_what_is_going_on(node: Any, wire: 
         await call(channel, "Admin/CloseConnection", id=connection.id)
 
 
+async def test_a_store_says_what_its_destinations_hold(node: Any, wire: Any, channel_to: Any) -> None:
+    owned = [manifest("Queue", "own", "name: 's.>', store: fast"), manifest("Topic", "t", "store: fast")]
+    durable = manifest("DurableSubscription", "d", "topic: t, clientId: c")
+    stores = [manifest("Store", "quick", "name: fast, mode: async"), manifest("Store", "empty")]
+    running = await node([*stores, *owned, durable, manifest("Queue", "other")])
+    channel = channel_to(running)
+    client = await wire(running)
+    session = await client.session()
+    sent = ((queue("s.a"), 3), (queue("s.b"), 2), (topic("t"), 1), (queue("other"), 4))
+    for number, (place, count) in enumerate(sent, 1):
+        await client.producer(session, place, number)
+        await client.publish(session, [text("x")] * count, producer=number)
+    await client.confirmed(4, producer=4)
+    counted = {one.name: one for one in (await call(channel, "Admin/GetStatistics")).stores}
+    assert counted["fast"].messages == 6
+    one = await call(channel, "Admin/Get", kind="Store", name="fast")
+    assert (one.statistics.messages, one.statistics.bytes) == (6, counted["fast"].bytes)
+    listed = (await call(channel, "Admin/List", kind="Store")).resources
+    assert {found.name: found.statistics.messages for found in listed} == {"fast": 6, "empty": 0}
+    await call(channel, "Admin/Purge", queue="s.a")
+    assert (await call(channel, "Admin/Get", kind="Store", name="fast")).statistics.messages == 3
+    with pytest.raises(CallError, match="NO_SUCH_DESTINATION"):
+        await call(channel, "Admin/Get", kind="Store", name="nobody")
+
+
 @pytest.mark.covers("EMS-TX-B07")
 async def test_a_connection_says_what_waits_in_its_transactions(node: Any, channel_to: Any) -> None:
     """What is sent, of all its sessions, until it is committed or rolled back; large bodies as large as they are."""
