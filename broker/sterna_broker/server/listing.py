@@ -153,6 +153,8 @@ class Listing:
             resource.effective = json.dumps(explained, ensure_ascii=False)
         elif kind == "Bridge" and entry and (said := self._live.dangling_bridges.get(entry.resource.metadata.name)):
             resource.effective = json.dumps({"dangling": said}, ensure_ascii=False)
+        elif kind == "Broker" and entry and (due := self._live.restart_due):
+            resource.effective = json.dumps({"fromNextStart": due}, ensure_ascii=False)
         return resource
 
 
