@@ -36,7 +36,7 @@ from sterna_broker.losses import Losses
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.monitor.metrics import Metrics
 from sterna_broker.monitor.readiness import Readiness, judge
-from sterna_broker.options import BrokerOptions, Settings, missing_protection, read_settings, settle
+from sterna_broker.options import BrokerOptions, Settings, missing_protection, read_settings, restarts, settle
 from sterna_broker.pump import Pump
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
@@ -187,6 +187,8 @@ class Node:
         manifest = objects.broker
         if self.options.settings is not None:
             manifest = await asyncio.to_thread(read_settings, self.options.settings)
+        if self.member is None:
+            self.live.restarts = restarts(self.options, manifest)
         self._settings = settings = settle(self.options, manifest, VERSION, volume_bytes)
         self.gate = gate = Gate(self.options, self.users)
         if self.member is not None:

@@ -18,6 +18,7 @@ from sterna_broker.access.identities import CertificateUser
 from sterna_broker.addresses import Address
 from sterna_broker.cluster import advertising
 from sterna_broker.cluster.options import ClusterOptions
+from sterna_broker.configuration.restarts import Restarts
 from sterna_broker.surroundings import random_hex
 
 DEFAULT_MESSAGING = "127.0.0.1:7222"
@@ -116,6 +117,24 @@ class Settings:
     def engine_json(self) -> str:
         """For `Engine.open`."""
         return json.dumps(self.engine)
+
+
+def restarts(options: BrokerOptions, manifest: Broker | None) -> Restarts:
+    """What a start with these flags and this manifest has read, to be compared with later manifests."""
+    flags = {
+        "name": ("--name", options.name),
+        "listeners.messaging": ("--listen", options.listen),
+        "listeners.monitor": ("--monitor", options.monitor),
+        "drainMs": ("--drain-ms", options.drain_ms),
+    }
+    # What `settle` takes for a flag that is not given: an empty one of these three is none.
+    given = {field: flag for field, flag in flags.items() if flag[1] not in (None, "")}
+    defaults = {
+        "name": DEFAULT_NAME,
+        "listeners.messaging": DEFAULT_MESSAGING,
+        "listeners.monitor": DEFAULT_MONITOR,
+    }
+    return Restarts(manifest, given, defaults)
 
 
 def missing_protection(options: BrokerOptions) -> list[str]:

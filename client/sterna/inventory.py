@@ -40,7 +40,10 @@ class Change(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DestinationStatistics:
-    """What a destination or durable subscription holds and did."""
+    """What a destination or durable subscription holds and did.
+
+    Of a store: `messages` and `bytes`, of its destinations at the broker that was asked.
+    """
 
     messages: int = 0
     bytes: int = 0
@@ -92,13 +95,17 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of one manifest. `changes` names the fields that changed; `error` says why it was refused."""
+    """What became of one manifest. `changes` names the fields that changed; `error` says why it was refused.
+
+    `warnings` says what of it does not hold yet, such as a Broker's settings that its next start reads.
+    """
 
     kind: str
     name: str
     change: Change
     changes: tuple[str, ...]
     error: SternaError | None
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, answer: Any) -> Applied:
@@ -109,6 +116,7 @@ class Applied:
             change=_member(Change, answer.DESCRIPTOR.fields_by_name["change"], answer.change),
             changes=tuple(answer.changes),
             error=from_proto(answer.error) if answer.HasField("error") else None,
+            warnings=tuple(answer.warnings),
         )
 
 

@@ -198,9 +198,10 @@ class BrokerSpec(BrokerSettings):
 
 
 class Broker(Resource):
-    """The settings of the broker that reads the folder; at most one of them. They take effect at start.
+    """The settings of the broker that reads the folder; at most one of them. They take effect at start, stores at once.
 
-    Where a field stands for a parameter of EMS's `tibemsd.conf` it names that; the others have none there.
+    An apply says which of them wait for the next start. Where a field stands for a parameter of EMS's `tibemsd.conf` it
+    names that; the others have none there.
     """
 
     PLURAL: ClassVar[str] = "brokers"

@@ -174,6 +174,21 @@ async def test_selectors_in_manifests_are_the_engines(node: Any, channel_to: Any
     assert "character" in applied.error.message
 
 
+@pytest.mark.parametrize("selector", ["km >", "größe = 1 AND x ! 2"])
+async def test_a_selectors_error_is_told_alike_in_a_manifest_and_to_a_client(
+    node: Any, channel_to: Any, selector: str
+) -> None:
+    channel = channel_to(await node([*ANYTHING]))
+    await call(channel, "Admin/Apply", manifests=manifest("Queue", "q"))
+    with pytest.raises(CallError) as told:
+        await browse(channel, queue="q", selector=selector)
+    bad = manifest("DurableSubscription", "d", f'topic: a, clientId: c, selector: "{selector}"')
+    [applied] = (await call(channel, "Admin/Apply", manifests=bad, dry_run=True)).applied
+    said = applied.error.message.partition("spec.selector: ")[2]
+    assert "(at character " in said
+    assert said in str(told.value)
+
+
 @pytest.mark.covers("EMS-DEST-A48", "EMS-DEST-A49", "EMS-DEST-A50", "EMS-DEST-A52")
 async def test_bridges_copy_with_new_ids_by_selector_from_patterns_without_chaining(
     node: Any, wire: Any, channel_to: Any
@@ -346,6 +361,31 @@ async def test_statistics_and_connections_say_what_is_going_on(node: Any, wire: 
     assert await eventually(client.call.done, what="the end of the stream")
     with pytest.raises(CallError, match="There is no connection"):
         await call(channel, "Admin/CloseConnection", id=connection.id)
+
+
+async def test_a_store_says_what_its_destinations_hold(node: Any, wire: Any, channel_to: Any) -> None:
+    owned = [manifest("Queue", "own", "name: 's.>', store: fast"), manifest("Topic", "t", "store: fast")]
+    durable = manifest("DurableSubscription", "d", "topic: t, clientId: c")
+    stores = [manifest("Store", "quick", "name: fast, mode: async"), manifest("Store", "empty")]
+    running = await node([*stores, *owned, durable, manifest("Queue", "other")])
+    channel = channel_to(running)
+    client = await wire(running)
+    session = await client.session()
+    sent = ((queue("s.a"), 3), (queue("s.b"), 2), (topic("t"), 1), (queue("other"), 4))
+    for number, (place, count) in enumerate(sent, 1):
+        await client.producer(session, place, number)
+        await client.publish(session, [text("x")] * count, producer=number)
+    await client.confirmed(4, producer=4)
+    counted = {one.name: one for one in (await call(channel, "Admin/GetStatistics")).stores}
+    assert counted["fast"].messages == 6
+    one = await call(channel, "Admin/Get", kind="Store", name="fast")
+    assert (one.statistics.messages, one.statistics.bytes) == (6, counted["fast"].bytes)
+    listed = (await call(channel, "Admin/List", kind="Store")).resources
+    assert {found.name: found.statistics.messages for found in listed} == {"fast": 6, "empty": 0}
+    await call(channel, "Admin/Purge", queue="s.a")
+    assert (await call(channel, "Admin/Get", kind="Store", name="fast")).statistics.messages == 3
+    with pytest.raises(CallError, match="NO_SUCH_DESTINATION"):
+        await call(channel, "Admin/Get", kind="Store", name="nobody")
 
 
 @pytest.mark.covers("EMS-TX-B07")

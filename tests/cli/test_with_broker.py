@@ -201,6 +201,36 @@ def test_bridges_are_listed_with_source_targets_and_selectors(cli: Cli, tmp_path
     assert cli("delete", "bridge", *bridges, "--yes").code == 0
 
 
+def test_what_waits_for_the_next_start_of_a_broker_is_told(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    head = "apiVersion: sterna.dev/v1alpha1\nkind: Broker\nmetadata: {name: sterna}\n"
+    path.write_text(f"{head}spec: {{flowControl: true, slowConsumerMs: 500}}\n")
+    told = "warning: Broker sterna: spec.slowConsumerMs: 30000 -> 500 holds from the broker's next start on\n"
+    applied = cli("apply", "-f", str(path), "--dry-run")
+    assert applied.code == 0
+    assert told in applied.err
+    differs = cli("diff", "-f", str(path))
+    assert differs.code == 7
+    assert differs.err == told
+    (row,) = rows(cli("apply", "-f", str(path), "--dry-run", "-o", "jsonl"))
+    assert row["warnings"] == [told.removeprefix("warning: Broker sterna: ").rstrip()]
+
+
+def test_a_store_is_shown_with_what_it_holds(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "store.yaml"
+    store = "apiVersion: sterna.dev/v1alpha1\nkind: Store\nmetadata: {name: shelf}\n"
+    queue = "apiVersion: sterna.dev/v1alpha1\nkind: Queue\nmetadata: {name: shelved}\nspec: {store: shelf}\n"
+    path.write_text(f"{store}---\n{queue}")
+    assert cli("apply", "-f", str(path)).code == 0
+    assert cli("send", "shelved", "a", "--count", "3").code == 0
+    shown = json.loads(cli("get", "store", "shelf", "-o", "json").out)["status"]["statistics"]
+    assert shown["messages"] == 3
+    assert shown["bytes"] > 0
+    heading, line = cli("get", "stores").out.splitlines()
+    assert heading.split() == ["NAME", "MODE", "MESSAGES", "BYTES", "QUOTA"]
+    assert line.split() == ["shelf", "3", str(shown["bytes"])]
+
+
 @pytest.mark.covers("EMS-DEST-A63")
 def test_what_is_delayed_is_seen_and_purged_by_a_name_of_its_own(cli: Cli) -> None:
     cli("send", "t.delayed", "later", "--delay", "3600")

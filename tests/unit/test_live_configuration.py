@@ -112,7 +112,7 @@ async def test_a_folder_is_read_as_a_whole_and_reaches_the_engine_with_what_hold
         ),
         (
             [manifest("DurableSubscription", "d", "topic: a, clientId: c, selector: bad")],
-            "spec.selector: is no selector (character 2 of the selector)",
+            "spec.selector: is no selector (at character 3)",
         ),
         (
             [manifest("Bridge", "d", "source: {topic: a}, targets: [{queue: b, selector: bad}]")],

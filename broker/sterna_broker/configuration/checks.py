@@ -130,10 +130,10 @@ def _selector_fault(selector: str, check: SelectorCheck) -> str | None:
     try:
         check(selector)
     except ValueError as error:
-        # The engine's error carries (message, offset).
+        # The engine's error carries (message, offset), counted from 0; clients are told of it in these words, from 1.
         message = str(error.args[0]) if error.args else str(error)
         offset = error.args[1] if len(error.args) > 1 else None
-        return f"{message} (character {offset} of the selector)" if offset is not None else message
+        return f"{message} (at character {offset + 1})" if offset is not None else message
     return None
 
 

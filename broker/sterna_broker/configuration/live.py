@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 from sterna_resources.bridge import Bridge
+from sterna_resources.broker import Broker
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import ManifestError, Problem
@@ -26,6 +27,7 @@ from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
 from sterna_broker.configuration.handover import Configure, Handover, Prepared
 from sterna_broker.configuration.objects import Entry, Key, ObjectSet
+from sterna_broker.configuration.restarts import Restarts
 from sterna_broker.configuration.source import Source
 from sterna_broker.refusals import RefusedError
 from sterna_broker.whole import to_its_end
@@ -57,6 +59,7 @@ class Outcome:
     problems: Sequence[Problem] = ()
     refusal: RefusedError | None = None
     engine_name: str | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 def refuse(outcomes: list[Outcome], refused: Mapping[int, RefusedError]) -> None:
@@ -64,6 +67,7 @@ def refuse(outcomes: list[Outcome], refused: Mapping[int, RefusedError]) -> None
     if not refused:
         return
     for index, outcome in enumerate(outcomes):
+        outcome.warnings = []
         if (why := refused.get(index)) is not None:
             outcome.change, outcome.changes, outcome.refusal = "refused", [], why
         elif outcome.change not in ("unchanged", "refused"):
@@ -97,6 +101,9 @@ class LiveConfiguration:
         self._handover: Handover | None = None
         #: Called when the engine's log had no room for something.
         self.on_lack: Callable[[], None] = lambda: None
+        #: What the start has read, by which is known what waits for the next one. None: no Broker manifest counts here.
+        self.restarts: Restarts | None = None
+        self._due: list[str] = []
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._told: set[tuple[str, str, str]] = set()
@@ -153,7 +160,19 @@ class LiveConfiguration:
         ]
         if self._unread:
             told.insert(0, f"the configuration was not read again, and would not be at the next start: {self._unread}")
-        return [*told[:_OWED_TOLD_MAX], *self._local_objects().bridge_warnings]
+        due = self.restarts.warning(self.objects.broker) if self.restarts is not None else ""
+        return [*told[:_OWED_TOLD_MAX], *([due] if due else []), *self._local_objects().bridge_warnings]
+
+    @property
+    def restart_due(self) -> list[str]:
+        """Settings of the Broker manifest that hold from the next start on, each as `field: old -> new`."""
+        return self.restarts.due(self.objects.broker) if self.restarts is not None else []
+
+    def _tell_due(self) -> None:
+        """Logs what waits for the next start, when it is something else than before."""
+        due, self._due = self._due, self.restart_due
+        if self._due and self._due != due:
+            _log.warning("restart_due", settings=self._due)
 
     async def settled(self) -> None:
         """Waits, for a while, until the engine has what is known of the configuration by now."""
@@ -194,6 +213,7 @@ class LiveConfiguration:
             # The next change must not keep what this one is about to remove.
             await to_its_end(asyncio.to_thread(self._applied.remove, [record.key for record in retired]))
             _log.info("configuration_reloaded", objects=len(objects.entries))
+            self._tell_due()
 
     async def apply(
         self, manifests: str, source: str, *, dry_run: bool = False, create_only: bool = False
@@ -333,6 +353,7 @@ class LiveConfiguration:
         self.objects = objects
         await asyncio.to_thread(self._applied.confirm)
         _log.info("configuration_changed", actor=actor, objects=[f"{kind} {name}" for kind, name in _keys(records)])
+        self._tell_due()
         return []
 
     async def _refused(self, objects: ObjectSet, keys: list[Key], prepared: Prepared | None) -> list[dict[str, Any]]:
@@ -444,10 +465,16 @@ class LiveConfiguration:
             change, changes = self._change_of(entry)
             if any_refused and change != "unchanged":
                 change, changes = "unchanged", [NOT_APPLIED]
-            outcomes.append(Outcome(one.kind, one.name, change, changes, engine_name=_engine_name(entry)))
+            warnings = [] if any_refused else self._warnings_of(entry)
+            outcomes.append(Outcome(one.kind, one.name, change, changes, (), None, _engine_name(entry), warnings))
         if create_only:
             refuse(outcomes, _existing(outcomes))
         return outcomes
+
+    def _warnings_of(self, entry: Entry) -> list[str]:
+        """What of it does not hold at once, though it is taken."""
+        resource = entry.resource
+        return self.restarts.warnings(resource) if isinstance(resource, Broker) and self.restarts is not None else []
 
     def _change_of(self, entry: Entry) -> tuple[str, list[str]]:
         before = self.objects.entries.get(entry.key)
@@ -501,6 +528,7 @@ def _note_refusals(outcomes: list[Outcome], refused: list[dict[str, Any]]) -> No
     """Marks what the engine refused, and that the rest was not applied because of it."""
     by_name = {(row["kind"], row["name"]): row["error"] for row in refused}
     for outcome in outcomes if refused else ():
+        outcome.warnings = []
         error = by_name.get((ENGINE_WORDS.get(outcome.kind), outcome.engine_name))
         if error is not None:
             outcome.change, outcome.changes = "refused", []

@@ -217,7 +217,11 @@ def _no_such(kind: str, name: str) -> RefusedError:
 
 def _applied(outcome: Outcome) -> admin.Applied:
     applied = admin.Applied(
-        kind=outcome.kind, name=outcome.name, change=_CHANGES[outcome.change], changes=outcome.changes
+        kind=outcome.kind,
+        name=outcome.name,
+        change=_CHANGES[outcome.change],
+        changes=outcome.changes,
+        warnings=outcome.warnings,
     )
     if outcome.refusal is not None:
         applied.error.CopyFrom(outcome.refusal.error)

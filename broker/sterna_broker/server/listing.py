@@ -58,9 +58,10 @@ class Listing:
             raise RefusedError("INVALID_NAME", "pattern", f"Not a pattern: {fault}.", "Write a name, `*` or `>`.")
         found: dict[str, admin.Resource] = {}
         rows = self._rows(kind, request, size)
+        stores = self._stores(kind)
         for name, entry in self._entries(kind, request.pattern):
             if name > request.page_token:
-                found[name] = self._resource(kind, name, entry, None)
+                found[name] = self._resource(kind, name, entry, stores.get(name))
         for row in rows:
             name = listed_name(kind, row)
             found[name] = self._resource(kind, name, self._live.objects.named(kind, name), row)
@@ -74,6 +75,8 @@ class Listing:
         """One resource, or None."""
         row = self.row(kind, name)
         entry = self._live.objects.named(kind, name)
+        if entry is not None:
+            row = row or self._stores(kind).get(entry.resource.subject)
         return self._resource(kind, name, entry, row) if entry is not None or row is not None else None
 
     def row(self, kind: str, name: str) -> dict[str, Any] | None:
@@ -91,6 +94,13 @@ class Listing:
     def _all_durables(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(self._pump.tick().list("durable", "", "", PAGE_SIZE_MAX))
         return rows
+
+    def _stores(self, kind: str) -> dict[str, dict[str, Any]]:
+        """What the engine counts for stores, each as a row, if that is what is asked for."""
+        if kind != "Store":
+            return {}
+        rows = json.loads(self._pump.tick().statistics())["stores"]
+        return {row["name"]: {"origin": "static", "statistics": row} for row in rows}
 
     def _rows(self, kind: str, request: admin.ListRequest, size: int) -> list[dict[str, Any]]:
         """The engine's rows behind the page's beginning; those nobody asked for are skipped, not counted."""
@@ -143,6 +153,8 @@ class Listing:
             resource.effective = json.dumps(explained, ensure_ascii=False)
         elif kind == "Bridge" and entry and (said := self._live.dangling_bridges.get(entry.resource.metadata.name)):
             resource.effective = json.dumps({"dangling": said}, ensure_ascii=False)
+        elif kind == "Broker" and entry and (due := self._live.restart_due):
+            resource.effective = json.dumps({"fromNextStart": due}, ensure_ascii=False)
         return resource
 
 

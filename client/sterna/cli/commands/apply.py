@@ -48,6 +48,7 @@ def apply(
     accepted = [one for one in applied if one.change is not Change.REFUSED]
     if accepted or output is not Format.TABLE:
         print_rows([_row(one, dry_run=dry_run) for one in accepted], _COLUMNS, output)
+    _tell_warnings(accepted)
     if dry_run:
         complain("dry run: nothing was changed")
     _end_with_refusals(applied)
@@ -68,10 +69,18 @@ def diff(
     changed = [one for one in planned if one.change in (Change.CREATED, Change.CONFIGURED)]
     if changed or output is not Format.TABLE:
         print_rows([_row(one, dry_run=True) for one in changed], _COLUMNS, output)
+    _tell_warnings(changed)
     _end_with_refusals(planned)
     if changed:
         raise typer.Exit(Exit.CHECK_WARNING)
     complain("nothing would change")
+
+
+def _tell_warnings(applied: list[Applied]) -> None:
+    """Tells what does not hold at once of what is taken."""
+    for one in applied:
+        for warning in one.warnings:
+            complain(f"warning: {one.kind} {one.name}: {warning}")
 
 
 def _end_with_refusals(applied: list[Applied]) -> None:
@@ -139,6 +148,7 @@ def _row(one: Applied, *, dry_run: bool) -> dict[str, Any]:
         "name": one.name,
         "change": one.change.value,
         "changes": list(one.changes),
+        "warnings": list(one.warnings),
         "dryRun": dry_run,
     }
 

@@ -65,7 +65,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         *(Column("SHARED", "spec.shared", rank=3), Column("SELECTOR", "spec.selector", rank=5)),
         *(_ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _CONSUMERS),
     ),
-    "Store": (_NAME, Column("MODE", "spec.mode"), Column("QUOTA", "spec.quotaBytes", "right")),
+    "Store": (_NAME, Column("MODE", "spec.mode"), _MESSAGES, _BYTES, Column("QUOTA", "spec.quotaBytes", "right")),
     "ConnectionFactory": (
         *(_NAME, Column("URL", "spec.url"), Column("CLIENT", "spec.clientId", rank=3)),
         Column("ALIASES", lambda row: ", ".join(at(row, "spec.aliases") or ()), rank=2),

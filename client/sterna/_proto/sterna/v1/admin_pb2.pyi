@@ -142,7 +142,7 @@ class ApplyResponse(_message.Message):
     def __init__(self, applied: _Optional[_Iterable[_Union[Applied, _Mapping]]] = ...) -> None: ...
 
 class Applied(_message.Message):
-    __slots__ = ("kind", "name", "change", "changes", "error")
+    __slots__ = ("kind", "name", "change", "changes", "error", "warnings")
     class Change(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNCHANGED: _ClassVar[Applied.Change]
@@ -158,12 +158,14 @@ class Applied(_message.Message):
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     change: Applied.Change
     changes: _containers.RepeatedScalarFieldContainer[str]
     error: _messaging_pb2.Error
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., change: _Optional[_Union[Applied.Change, str]] = ..., changes: _Optional[_Iterable[str]] = ..., error: _Optional[_Union[_messaging_pb2.Error, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., change: _Optional[_Union[Applied.Change, str]] = ..., changes: _Optional[_Iterable[str]] = ..., error: _Optional[_Union[_messaging_pb2.Error, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("kind", "name", "with_messages")
