@@ -407,6 +407,9 @@ class Producer:
     async def close(self) -> None:
         """Flushes, then ends the producer.
 
+        The broker answers that when it has taken all of it, RELIABLE messages that flow control held back, too. Those
+        are lost when the connection is closed before.
+
         Raises:
             FlushError: what failed since the last flush; the producer is closed all the same.
         """

@@ -207,6 +207,59 @@ def test_an_interruption_waits_for_what_is_held_back_and_a_second_one_does_not(c
         cli("purge", "queue", queue, "--yes")
 
 
+def _held_reliably(cli: Cli, queue: str, sending: Command) -> None:
+    """Waits until flow control holds back a reliable message."""
+    _holding(cli, queue)
+    sending.write("late\nlater\n")
+    sending.end_input()
+    sending.until(lambda: _held_back(cli, queue) == 1)
+
+
+def test_reliable_messages_are_waited_for_until_the_broker_has_taken_them(cli: Cli, broker: Broker) -> None:
+    queue = "t.held.reliable"
+    with Command("send", queue, "--lines", "-", "--delivery-mode", "reliable", "-s", broker.url) as sending:
+        _held_reliably(cli, queue, sending)
+        assert cli("purge", "queue", queue, "--yes").code == 0
+        assert sending.wait() == 0
+    assert _bodies(cli, queue) == ["late", "later"]
+    # Where nothing holds them back they are as quick as ever.
+    quick = cli("send", "t.quick", "a", "b", "--delivery-mode", "reliable", "--timeout", "5", "-o", "json")
+    assert (quick.code, json.loads(quick.out)["messages"]) == (0, 2)
+    assert _bodies(cli, "t.quick") == ["a", "b"]
+
+
+def test_reliable_messages_that_flow_control_holds_back_for_too_long_are_said_to_be_lost(
+    cli: Cli, broker: Broker
+) -> None:
+    queue = "t.held.unreliable"
+    arguments = ("send", queue, "--lines", "-", "--delivery-mode", "reliable", "--timeout", "3", "-s", broker.url)
+    with Command(*arguments) as sending:
+        _held_reliably(cli, queue, sending)
+        assert sending.wait() == 1
+    said = "".join(sending.err)
+    assert "the broker has not taken all within 3 s" in said
+    assert "0 confirmed" in said
+    assert "2 before that were sent as reliable, which nobody confirms" in said
+    assert _bodies(cli, queue) == [_MUCH]
+    assert _held_back(cli, queue) == 0
+
+
+def test_an_interruption_waits_for_reliable_messages_and_a_second_one_does_not(cli: Cli, broker: Broker) -> None:
+    queue = "t.held.unreliably"
+    for is_let_in, code, told in ((True, 3, "2 confirmed, go on from line 3"), (False, 130, "2 before that were sent")):
+        with Command("send", queue, "--lines", "-", "--delivery-mode", "reliable", "-s", broker.url) as sending:
+            _held_reliably(cli, queue, sending)
+            sending.signal(signal.SIGINT)
+            sending.until(lambda said=sending.err: "interrupt again" in "".join(said))  # type: ignore[misc]
+            if is_let_in:
+                cli("purge", "queue", queue, "--yes")
+            else:
+                sending.signal(signal.SIGINT)
+            assert sending.wait() == code
+        assert told in "".join(sending.err)
+        cli("purge", "queue", queue, "--yes")
+
+
 def _consumers(cli: Cli, queue: str) -> int:
     found = [row["status"] for row in rows(cli("get", "queues", "-o", "jsonl")) if row["status"]["name"] == queue]
     return int(found[0]["statistics"].get("consumers", 0)) if found else 0

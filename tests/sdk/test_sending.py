@@ -14,6 +14,7 @@ from sterna import DeliveryMode, Durability, Sent, SternaError, Topic, errors
 
 from tests.running import RunningBroker, manifest
 from tests.sdk.conftest import Connect, drain
+from tests.waiting import eventually
 
 
 @pytest.mark.covers("EMS-CLI-A21", "EMS-MSG-A17", "EMS-CLI-A04", "EMS-PERF-A09")
@@ -357,6 +358,33 @@ async def test_large_bodies_that_flow_control_holds_back_are_not_refused(
     await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
     assert len(await drain(await (await connect(address)).consumer("held", prefetch=1), 8)) == 8
     await asyncio.gather(*sending)
+
+
+@pytest.mark.parametrize(
+    "own_broker",
+    [(manifest("Broker", "broker", "flowControl: true"), manifest("Queue", "held", "flowControlBytes: 1000"))],
+    indirect=True,
+    ids=["flow control"],
+)
+async def test_a_producer_is_closed_when_the_broker_has_taken_what_is_held_back_and_nobody_confirms(
+    own_broker: RunningBroker, connect: Connect
+) -> None:
+    address = f"sterna://{own_broker.address}"
+    producer = await (await connect(address)).producer("held")
+    await producer.send(b"x" * 1_200)
+    for body in ("late", "later"):
+        await producer.send(body, delivery_mode=DeliveryMode.RELIABLE)
+    closing = asyncio.create_task(producer.close())
+
+    async def is_held() -> bool:
+        async with sterna.admin.connect(address) as admin:
+            return (await admin.resource("Queue", "held")).statistics.flow_controlled_sessions == 1
+
+    await eventually(is_held, what="flow control")
+    assert not closing.done()
+    found = await drain(await (await connect(address)).consumer("held", prefetch=1), 3)
+    await closing
+    assert [one.body for one in found][1:] == ["late", "later"]
 
 
 @pytest.mark.covers("EMS-MSG-A15")

@@ -13,16 +13,25 @@ from sterna.errors import SendTimeoutError
 
 T = TypeVar("T")
 
+UNCONFIRMED = "not confirmed within {}; what was sent may arrive all the same"
+UNTAKEN = "the broker has not taken all within {}; what flow control holds back of reliable messages is lost"
 _REMEDY = (
     "where flow control holds senders back (`sterna get queue NAME -o json`: flowControlledSessions), consumers, a "
     "purge or a larger flowControlBytes make room; with a longer --timeout it waits longer"
 )
 
 
-async def in_time(limit_s: float | None, since_s: Callable[[], float | None], subject: str, work: Awaitable[T]) -> T:
+async def in_time(
+    limit_s: float | None,
+    since_s: Callable[[], float | None],
+    subject: str,
+    work: Awaitable[T],
+    failure: Callable[[], str] = lambda: UNCONFIRMED,
+) -> T:
     """What `work` gives, while nothing is waited for longer than `limit_s`; without a limit, whenever it does.
 
-    `since_s` tells since when something is waited for, on the monotonic clock; None while there is nothing.
+    `since_s` tells since when something is waited for, on the monotonic clock; None while there is nothing. `failure`
+    is what to say when it took longer, with {} for how long.
 
     Raises:
         SendTimeoutError: it took longer. What is under way may arrive all the same.
@@ -35,7 +44,7 @@ async def in_time(limit_s: float | None, since_s: Callable[[], float | None], su
         if doing.done():
             return doing.result()
         raise SendTimeoutError(
-            f"not confirmed within {limit_s:g} s; what was sent may arrive all the same",
+            failure().format(f"{limit_s:g} s"),
             subject=subject,
             remedy=_REMEDY,
             retryable=True,

@@ -28,12 +28,15 @@ class Tally:
     """Counts; `noun` is what a place's number numbers: "line", "argument" or "file".
 
     `error` is the first refusal, and `refused` is done as soon as there is one. `last` is the newest confirmation.
+    `handed_over` are RELIABLE messages, which nobody confirms, until the broker has `taken` them: then they count as
+    the others do.
     """
 
     def __init__(self, noun: str) -> None:
         self._noun = noun
         self.sent = 0
         self.confirmed = 0
+        self.handed_over = 0
         self.error: SternaError | None = None
         self.last: Sent | None = None
         self._refused: asyncio.Future[None] | None = None
@@ -46,11 +49,12 @@ class Tally:
         self._never_answered = 0
         self._floor = 0
         self._waiting_since_s = 0.0
+        self._is_last_answer_awaited = False
 
     @property
     def waiting_since_s(self) -> float | None:
         """Since when the next answer is waited for, on the monotonic clock; None while there is none to wait for."""
-        return self._waiting_since_s if self._answers_open else None
+        return self._waiting_since_s if self._answers_open or self._is_last_answer_awaited else None
 
     @property
     def refused(self) -> "asyncio.Future[None]":
@@ -62,7 +66,7 @@ class Tally:
     @property
     def unanswered(self) -> int:
         """How many were sent and have no answer."""
-        return self._answers_open
+        return self._answers_open + self.handed_over
 
     def begin(self, place: Place) -> int:
         """Notes a message that is about to be sent; its number."""
@@ -89,9 +93,28 @@ class Tally:
             self._never_answered += isinstance(outcome, _UNANSWERED)
             self.fail(outcome)
             return
+        self.confirmed += 1
+        self._answered(number, outcome)
+
+    def hand_over(self, number: int, outcome: Sent) -> None:
+        """Notes that a RELIABLE message is on its way, where flow control may still hold it back."""
+        self.handed_over += 1
+        self._answered(number, outcome)
+
+    def await_taken(self) -> None:
+        """From now on it is waited for that the broker has taken what was handed over."""
+        self._is_last_answer_awaited = True
+        self._waiting_since_s = time.monotonic()
+
+    def taken(self) -> None:
+        """The broker has taken what was handed over."""
+        self._is_last_answer_awaited = False
+        self.confirmed += self.handed_over
+        self.handed_over = 0
+
+    def _answered(self, number: int, outcome: Sent) -> None:
         self._answers_open -= 1
         self._waiting_since_s = time.monotonic()
-        self.confirmed += 1
         self.last = outcome
         if number != self._floor:
             self._confirmed_behind[number] = None
@@ -120,6 +143,11 @@ class Tally:
             lines.append(f"  of these are confirmed already: {self._named(sorted(self._confirmed_behind))}")
         if unanswered := self._answers_open + self._never_answered:
             lines.append(f"  {unanswered} were sent and not answered: they may have arrived")
+        if self.handed_over:
+            lines.append(
+                f"  {self.handed_over} before that were sent as reliable, which nobody confirms: what flow control "
+                "still held back of them is lost"
+            )
         return "\n".join(lines)
 
     def _named(self, numbers: list[int]) -> str:

@@ -16,7 +16,7 @@ from sterna.cli import messages, options
 from sterna.cli.exits import CommandError, PartlyDoneError, complain
 from sterna.cli.messages import Outgoing, sdk_destination, spelled
 from sterna.cli.output import Column, Format, print_rows
-from sterna.cli.patience import in_time
+from sterna.cli.patience import UNCONFIRMED, UNTAKEN, in_time
 from sterna.cli.progress import progress
 from sterna.cli.properties import parse_properties
 from sterna.cli.running import INTERRUPTIONS
@@ -103,7 +103,8 @@ def send(
     The message comes from the arguments, from stdin, or from --file, --lines or --jsonl. One message prints its id;
     several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused, out of
     time, interrupted or terminated in between, it says how many are confirmed and from which line to go on, and ends
-    with 3. Out of time with none confirmed it ends with 1, and what was sent may arrive all the same.
+    with 3. Out of time with none confirmed it ends with 1, and what was sent may arrive all the same. Of reliable
+    messages none is confirmed: it waits until the broker has taken them, and what it refuses of them nobody hears.
     """
     headers = {
         "type": type_,
@@ -143,6 +144,7 @@ class _Sending:
         self._server = server
         self._limit_s = limit_s
         self._timeout_s = options.DEFAULT_TIMEOUT if limit_s is None else limit_s
+        self._closing: asyncio.Future[None] | None = None
 
     async def run(self, found: AsyncIterator[Placed]) -> dict[str, Any] | None:
         """Sends all there is; what to print, None where there was nothing.
@@ -198,7 +200,10 @@ class _Sending:
 
     def _in_time(self, work: Awaitable[T], since_s: Callable[[], float | None] | None = None) -> Awaitable[T]:
         waiting_since_s = since_s or (lambda: self._tally.waiting_since_s)
-        return in_time(self._limit_s, waiting_since_s, spelled(self._target), work)
+        return in_time(self._limit_s, waiting_since_s, spelled(self._target), work, self._out_of_time)
+
+    def _out_of_time(self) -> str:
+        return UNTAKEN if self._tally.handed_over else UNCONFIRMED
 
     async def _feed(
         self,
@@ -219,8 +224,9 @@ class _Sending:
             number = tally.begin(one.place)
             try:
                 if headers.get("delivery_mode") is sterna.DeliveryMode.RELIABLE:
-                    # Nothing confirms these: they are done when they are handed over.
-                    tally.settle(number, await producer.send(message.body, properties=message.properties, **headers))
+                    # Nothing confirms these: `_finish` sees to it that the broker takes them.
+                    sent = await producer.send(message.body, properties=message.properties, **headers)
+                    tally.hand_over(number, sent)
                 else:
                     settled = functools.partial(tally.settle, number)
                     await producer.send_soon(
@@ -232,7 +238,23 @@ class _Sending:
             advance(tally.sent)
             one = await anext(found, None)
         # Here, and not where it is waited for whatever happens: an interruption is told then, too.
+        await self._finish(producer)
+
+    async def _finish(self, producer: sterna.Producer) -> None:
+        """Waits until all that was sent is confirmed, and the broker has taken what nobody confirms.
+
+        It answers the end of a producer behind all that this has sent, and not while flow control holds some of that
+        back; with the connection that would be gone.
+        """
         await producer.flush()
+        if not self._tally.handed_over:
+            return
+        if self._closing is None:
+            self._tally.await_taken()
+            self._closing = asyncio.ensure_future(producer.close())
+        # Asked again after an interruption, a second end of the producer would be answered by nobody.
+        await asyncio.shield(self._closing)
+        self._tally.taken()
 
     async def _answered(self, producer: sterna.Producer) -> None:
         """Waits for the answers to what is under way; not for ever when the command is over already.
@@ -245,12 +267,12 @@ class _Sending:
         if is_interrupted and self._tally.unanswered:
             complain("waiting for the broker's answers; interrupt again to leave without them")
         if not is_interrupted and self._tally.error is None:
-            await self._in_time(producer.flush())
+            await self._in_time(self._finish(producer))
             self._tally.all_answered()
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                await producer.flush()
+                await self._finish(producer)
                 self._tally.all_answered()
 
 
