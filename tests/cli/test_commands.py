@@ -231,9 +231,8 @@ async def test_applying_says_what_changed_and_what_was_refused(run_sterna: RunSt
         (tmp_path / "one.yaml").write_text("bad")
         wholly = await run_sterna("apply", "-f", str(tmp_path / "one.yaml"), "-s", url)
     assert partly.code == 3
-    assert json.loads(partly.out) == [
-        {"kind": "Queue", "name": "a", "change": "configured", "changes": ["prefetch: 5 -> 9"], "dryRun": True}
-    ]
+    row = {"kind": "Queue", "name": "a", "change": "configured", "changes": ["prefetch: 5 -> 9"]}
+    assert json.loads(partly.out) == [{**row, "warnings": [], "dryRun": True}]
     assert "INVALID_ARGUMENT: Queue b: spec.prefech: line 4: unknown" in partly.err
     assert (wholly.code, wholly.out) == (1, ""), "no empty table"
     assert [(one.source, one.dry_run) for one in seen] == [
