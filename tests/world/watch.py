@@ -106,14 +106,14 @@ class Watch:
                 what = ("away", broker.process, key, row["id"])
                 known_s = self._for_s(*what)
                 if known_s <= _ROUNDS_S:
-                    self._messages[what] = int(figures.get("messages", 0))
+                    self._messages[what] = _held(figures)
                     continue
                 consumers = int(figures.get("consumers", 0))
                 if kind == "topic" and consumers:
                     consumers -= _at_work(broker, key.name)
                 if figures.get("producers") or consumers:
                     self.found[f"{broker.name} serves the {kind} {key.name}, which lives on {home}"] = None
-                if int(figures.get("messages", 0)) > self._messages[what]:
+                if _held(figures) > self._messages[what]:
                     self.found[f"{broker.name} takes messages of the {kind} {key.name}, which lives on {home}"] = None
 
     def _look_at_emptying(self, broker: Broker, rows: dict[str, Rows]) -> None:
@@ -148,3 +148,8 @@ def _at_work(broker: Broker, topic: str) -> int:
     """How many have in hand what a durable subscription to a topic holds here; they stay until they are done."""
     durables = (row["statistics"] for row in broker.listed("durable") if row["topic"] == topic)
     return sum(int(one["consumers"]) for one in durables if int(one["delivered_messages"]))
+
+
+def _held(figures: dict[str, Any]) -> int:
+    """How many messages there are, with those that wait for a commit or to come again: no more are taken with these."""
+    return sum(int(figures.get(name, 0)) for name in ("messages", "pending_messages", "redelivery_delayed_messages"))
