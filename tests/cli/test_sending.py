@@ -188,6 +188,16 @@ def test_without_a_time_what_flow_control_holds_back_is_waited_for(cli: Cli, bro
     assert _bodies(cli, queue) == ["late"]
 
 
+def _interrupt(cli: Cli, queue: str, sending: Command, *, is_let_in: bool) -> None:
+    """Once, and then either makes room for what is held back, or interrupts again."""
+    sending.signal(signal.SIGINT)
+    sending.until(lambda: "interrupt again" in "".join(sending.err))
+    if is_let_in:
+        cli("purge", "queue", queue, "--yes")
+    else:
+        sending.signal(signal.SIGINT)
+
+
 def test_an_interruption_waits_for_what_is_held_back_and_a_second_one_does_not(cli: Cli, broker: Broker) -> None:
     queue = "t.held.interrupted"
     for is_let_in, code, said in ((True, 3, "1 confirmed, go on from line 2"), (False, 130, "0 confirmed")):
@@ -196,12 +206,7 @@ def test_an_interruption_waits_for_what_is_held_back_and_a_second_one_does_not(c
             sending.write("late\n")
             sending.end_input()
             sending.until(lambda: _held_back(cli, queue) == 1)
-            sending.signal(signal.SIGINT)
-            sending.until(lambda told=sending.err: "interrupt again" in "".join(told))  # type: ignore[misc]
-            if is_let_in:
-                cli("purge", "queue", queue, "--yes")
-            else:
-                sending.signal(signal.SIGINT)
+            _interrupt(cli, queue, sending, is_let_in=is_let_in)
             assert sending.wait() == code
         assert said in "".join(sending.err)
         cli("purge", "queue", queue, "--yes")
@@ -249,12 +254,7 @@ def test_an_interruption_waits_for_reliable_messages_and_a_second_one_does_not(c
     for is_let_in, code, told in ((True, 3, "2 confirmed, go on from line 3"), (False, 130, "2 before that were sent")):
         with Command("send", queue, "--lines", "-", "--delivery-mode", "reliable", "-s", broker.url) as sending:
             _held_reliably(cli, queue, sending)
-            sending.signal(signal.SIGINT)
-            sending.until(lambda said=sending.err: "interrupt again" in "".join(said))  # type: ignore[misc]
-            if is_let_in:
-                cli("purge", "queue", queue, "--yes")
-            else:
-                sending.signal(signal.SIGINT)
+            _interrupt(cli, queue, sending, is_let_in=is_let_in)
             assert sending.wait() == code
         assert told in "".join(sending.err)
         cli("purge", "queue", queue, "--yes")

@@ -5,15 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sterna
 import sterna.blocking
 from sterna import errors
-from sterna._link import Link
 
 from tests.cluster.conftest import Cluster, Connect, Operator, document
+from tests.support.held_answers import HeldAnswers
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -195,23 +194,6 @@ async def test_the_command_line_follows(spread: Cluster) -> None:
     await asyncio.to_thread(run)
 
 
-class _Gate:
-    """Holds back what one broker answers to an opening: the application's task only goes on when the gate opens."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, url: str, name: str) -> None:
-        self.arrived, self.opened = asyncio.Event(), asyncio.Event()
-        asked = Link.request
-
-        async def request(link: Link, session: int, kind: str, content: Any, **how: Any) -> Any:
-            reply = await asked(link, session, kind, content, **how)
-            if kind == name and url.endswith(f"//{link.address}"):
-                self.arrived.set()
-                await self.opened.wait()
-            return reply
-
-        monkeypatch.setattr(Link, "request", request)
-
-
 async def test_what_is_being_opened_goes_along_when_a_transacted_session_goes_elsewhere(
     spread: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +202,7 @@ async def test_what_is_being_opened_goes_along_when_a_transacted_session_goes_el
     for kind, make in (("open_consumer", "consumer"), ("open_producer", "producer")):
         session = await connection.session(transacted=True)
         with monkeypatch.context() as patched:
-            gate = _Gate(patched, spread.url("b0"), kind)
+            gate = HeldAnswers(patched, spread.brokers["b0"].address, kind, refusals=False)
             first = asyncio.create_task(getattr(session, make)("q0"))
             await asyncio.wait_for(gate.arrived.wait(), 10)
             second = await session.producer("q1")  # the session goes to b1
@@ -244,10 +226,10 @@ async def test_a_session_that_goes_elsewhere_while_its_connection_is_restored_is
     restored = asyncio.Event()
     connection.on_restored(lambda _: restored.set())
     async with asyncio.timeout(20):
-        there = _Gate(monkeypatch, spread.url("b1"), "open_session")
+        there = HeldAnswers(monkeypatch, spread.brokers["b1"].address, "open_session")
         opening = asyncio.create_task(going.consumer("q1"))
         await there.arrived.wait()
-        here = _Gate(monkeypatch, spread.url("b0"), "open_session")
+        here = HeldAnswers(monkeypatch, spread.brokers["b0"].address, "open_session")
         await connection._lifeline._link.abort()  # type: ignore[union-attr]
         await here.arrived.wait()
         there.opened.set()

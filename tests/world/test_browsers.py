@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable
 
 import pytest
 import sterna
 from sterna import AcknowledgeMode, errors
 
 from tests.world.stage import Stage, staged
+
+
+async def _looked(
+    browser: AsyncIterable[sterna.Message], seen: list[object], at: int, then: Callable[[], Awaitable[object]]
+) -> None:
+    """Adds what a browser shows to `seen`; behind so many messages something else is done."""
+    async for message in browser:
+        seen.append(message.body)
+        if len(seen) == at:
+            await then()
 
 
 async def _filled(stage: Stage, count: int) -> sterna.Connection:
@@ -29,15 +40,12 @@ def test_one_that_has_not_seen_all_when_the_connection_breaks_says_so(mode: Ackn
         session = await connection.session(mode)
         seen: list[object] = []
 
-        async def look() -> None:
-            async for message in session.browser("orders"):
-                seen.append(message.body)
-                if len(seen) == 10:
-                    await asyncio.sleep(0.1)
-                    await stage.broken(connection)
+        async def breaks() -> None:
+            await asyncio.sleep(0.1)
+            await stage.broken(connection)
 
         with pytest.raises(errors.ConnectionLostError):
-            await asyncio.wait_for(look(), 20)
+            await asyncio.wait_for(_looked(session.browser("orders"), seen, 10, breaks), 20)
         assert seen == [f"{number}" for number in range(10)]
         await session.close()
         assert connection._lifeline._feeds == {}
@@ -73,14 +81,11 @@ def test_one_goes_on_when_others_in_its_session_have_everything_delivered_again(
         assert await consumer.receive(5) is not None
         seen: list[object] = []
 
-        async def look() -> None:
-            async for message in session.browser("orders"):
-                seen.append(message.body)
-                if len(seen) == 10:
-                    await asyncio.sleep(0.1)
-                    await (session.rollback() if mode is AcknowledgeMode.TRANSACTED else session.recover())
+        async def gives_back() -> None:
+            await asyncio.sleep(0.1)
+            await (session.rollback() if mode is AcknowledgeMode.TRANSACTED else session.recover())
 
-        await asyncio.wait_for(look(), 20)
+        await asyncio.wait_for(_looked(session.browser("orders"), seen, 10, gives_back), 20)
         assert seen == [f"{number}" for number in range(count)]
         again = await consumer.receive(5)
         assert again is not None
@@ -98,17 +103,10 @@ def test_one_sees_all_that_waits_for_it_at_the_broker_when_its_session_recovers(
         for number in range(count):
             await connection.send("orders", f"{number:04}" + "x" * size)
         session = await connection.session(AcknowledgeMode.CLIENT)
-        seen: list[int] = []
-
-        async def look() -> None:
-            async for message in session.browser("orders"):
-                assert isinstance(message.body, str)
-                seen.append(int(message.body[:4]))
-                if len(seen) == 1:
-                    await session.recover()
-
-        await asyncio.wait_for(look(), 60)
-        assert seen == list(range(count))
+        seen: list[object] = []
+        await asyncio.wait_for(_looked(session.browser("orders"), seen, 1, session.recover), 60)
+        assert all(isinstance(body, str) for body in seen)
+        assert [int(str(body)[:4]) for body in seen] == list(range(count))
         await connection.close()
 
     shown()
@@ -123,15 +121,12 @@ async def test_one_that_has_not_seen_all_when_the_queue_moves_says_so(stage: Sta
         await connection.send("orders", f"{number}")
     seen: list[object] = []
 
-    async def look() -> None:
-        async for message in connection.browser("orders"):
-            seen.append(message.body)
-            if len(seen) == 10:
-                await cluster.give("queue", "orders", "b0")
-                await cluster.until_home("queue", "orders", "b0")
-                await asyncio.sleep(1)
+    async def goes() -> None:
+        await cluster.give("queue", "orders", "b0")
+        await cluster.until_home("queue", "orders", "b0")
+        await asyncio.sleep(1)
 
     with pytest.raises(errors.MovedError):
-        await asyncio.wait_for(look(), 20)
+        await asyncio.wait_for(_looked(connection.browser("orders"), seen, 10, goes), 20)
     assert len(seen) == 10
     await connection.close()

@@ -12,6 +12,7 @@ from sterna import errors
 from sterna._link import Link
 from sterna._parts import Part
 
+from tests.support.held_answers import HeldAnswers
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
@@ -62,26 +63,6 @@ def test_what_is_opened_at_the_same_time_takes_it_there_once(count: int) -> None
     shown()
 
 
-class _Gate:
-    """Holds back what one broker answers, from now on, to requests of one kind: until it is opened."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, broker: Broker, kind: str) -> None:
-        self.arrived, self.opened = asyncio.Event(), asyncio.Event()
-        asked = Link.request
-
-        async def request(link: Link, session: int, name: str, *content: Any, **how: Any) -> Any:
-            answered = asked(link, session, name, *content, **how)
-            if name != kind or link.address != broker.address:
-                return await answered
-            try:
-                return await answered
-            finally:
-                self.arrived.set()
-                await self.opened.wait()
-
-        monkeypatch.setattr(Link, "request", request)
-
-
 async def _apart(stage: Stage) -> tuple[Cluster, sterna.Connection]:
     """Two brokers with a queue each, here and there, and a connection to the one here."""
     cluster = await stage.two("there")
@@ -117,7 +98,7 @@ def test_what_is_opened_while_it_goes_there_and_is_closed_or_comes_back(
     async def shown(stage: Stage) -> None:
         cluster, connection = await _apart(stage)
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
-        gate = _Gate(monkeypatch, cluster.brokers["b0"], f"open_{what}")
+        gate = HeldAnswers(monkeypatch, cluster.brokers["b0"].address, f"open_{what}")
         opening = asyncio.create_task(getattr(session, what)("here"))
         await gate.arrived.wait()
         monkeypatch.undo()
@@ -155,7 +136,7 @@ def test_nothing_waits_for_the_broker_that_it_has_left(what: str, monkeypatch: p
         another = await connection.session()
         consumer = await another.consumer("here")
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
-        gate = _Gate(monkeypatch, cluster.brokers["b1"], "open_session")
+        gate = HeldAnswers(monkeypatch, cluster.brokers["b1"].address, "open_session")
         going = asyncio.create_task(session.consumer("there"))
         await gate.arrived.wait()
         _cut(stage, cluster.brokers["b0"])
@@ -204,10 +185,10 @@ def test_an_anonymous_producer_that_is_closed_while_it_goes_along_closes_no_othe
         kept = await another.producer("here")
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
         anonymous = await session.producer()
-        gate = _Gate(monkeypatch, cluster.brokers["b1"], "open_session")
+        gate = HeldAnswers(monkeypatch, cluster.brokers["b1"].address, "open_session")
         going = asyncio.create_task(session.producer("there"))
         await gate.arrived.wait()
-        opening = _Gate(monkeypatch, cluster.brokers["b1"], "open_producer")
+        opening = HeldAnswers(monkeypatch, cluster.brokers["b1"].address, "open_producer")
         gate.opened.set()
         while session._part.lifeline is connection._lifeline:  # noqa: ASYNC110 - in each turn, or it is too late
             await asyncio.sleep(0)
@@ -233,7 +214,7 @@ def test_an_anonymous_producer_goes_along_when_whoever_waits_for_it_gives_up(mon
         producers = [await another.producer(name) for name in ("there", "here", "here")]
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
         anonymous = [await session.producer() for _ in range(2)]
-        gate = _Gate(monkeypatch, cluster.brokers["b1"], "open_producer")
+        gate = HeldAnswers(monkeypatch, cluster.brokers["b1"].address, "open_producer")
         going = asyncio.create_task(session.producer("there"))
         await gate.arrived.wait()
         going.cancel()
@@ -261,7 +242,7 @@ def test_what_comes_there_counts_although_a_rollback_had_no_answer_where_it_was(
     async def shown(stage: Stage) -> None:
         cluster, connection = await _apart(stage)
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
-        gate = _Gate(monkeypatch, cluster.brokers["b1"], "open_session")
+        gate = HeldAnswers(monkeypatch, cluster.brokers["b1"].address, "open_session")
         going = asyncio.create_task(session.consumer("there"))
         await gate.arrived.wait()
         producer = await session.producer("here")
@@ -291,7 +272,7 @@ def test_what_was_said_of_its_producers_where_it_was_says_nothing(
         here, there = cluster.brokers["b0"], cluster.brokers["b1"]
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
         anonymous = await session.producer()
-        gate = _Gate(monkeypatch, there, "open_session")
+        gate = HeldAnswers(monkeypatch, there.address, "open_session")
         going = asyncio.create_task(session.producer("there"))
         await gate.arrived.wait()
         asked, again, refused = Link.request, asyncio.Event(), asyncio.Event()
@@ -332,7 +313,7 @@ def test_it_is_not_opened_anew_where_it_was_when_that_comes_late(monkeypatch: py
         cluster, connection = await _apart(stage)
         here, there = cluster.brokers["b0"], cluster.brokers["b1"]
         session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
-        gate = _Gate(monkeypatch, there, "open_session")
+        gate = HeldAnswers(monkeypatch, there.address, "open_session")
         going = asyncio.create_task(session.producer("there"))
         await gate.arrived.wait()
         opens, lifeline = Part.open, session._part.lifeline
@@ -371,7 +352,7 @@ def test_a_session_that_is_stopped_meanwhile_is_stopped_there_too(
     async def shown(stage: Stage) -> None:
         cluster, connection = await _apart(stage)
         session = await connection.session(mode)
-        gate = _Gate(monkeypatch, cluster.brokers["b1"], "open_session")
+        gate = HeldAnswers(monkeypatch, cluster.brokers["b1"].address, "open_session")
         going = asyncio.create_task(session.consumer("there"))
         await gate.arrived.wait()
         monkeypatch.undo()
