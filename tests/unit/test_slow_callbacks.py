@@ -15,6 +15,17 @@ from tests.plugins.slow_callbacks import SlowCallbacks, Waiting, refuse_to_block
 pytestmark = pytest.mark.slow_callbacks(10_000)
 
 
+@pytest.fixture(autouse=True)
+def nobody_else_collects() -> Iterator[None]:
+    """What another thread collects while a callback blocks is taken off, and a late test's process has much to collect.
+
+    That hides a callback that blocks for 100 ms, and nothing else in here may.
+    """
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture
 def watcher() -> Iterator[SlowCallbacks]:
     made = SlowCallbacks()
@@ -64,6 +75,21 @@ async def test_the_garbage_of_other_tests_is_not_a_callbacks_fault(watcher: Slow
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert watcher.found == []
+
+
+async def test_a_collection_that_began_before_the_callback_counts_from_its_beginning_on(watcher: SlowCallbacks) -> None:
+    collecting = gc.callbacks[-1]
+    collecting("start", {})
+    await asyncio.to_thread(hold_up)
+
+    def hold_up_while_it_ends() -> None:
+        collecting("stop", {})
+        hold_up()
+
+    asyncio.get_running_loop().call_soon(hold_up_while_it_ends)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(watcher.found) == 1
 
 
 @pytest.mark.parametrize("stolen_ticks", [0, 1_000])
