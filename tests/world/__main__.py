@@ -121,7 +121,7 @@ def reduced(verdict: Verdict, *, finely: bool = True) -> Verdict:
     for name in NUMBERS:
         if name == "brokers":
             continue  # one fewer is another run
-        low = 0 if name in ("faults", "extras", "deeds", "guests", "newcomers") else 1
+        low = 0 if name in ("faults", "extras", "deeds", "guests", "newcomers", "jugglers") else 1
         while (value := getattr(best.scene, name)) > low:
             lower = {low, value // 2, value - 1} if finely else {low, max(low, value // 2)}
             tries = (replace(best.scene, **{name: less}) for less in sorted(lower))

@@ -29,6 +29,7 @@ def problems(
         return found
     return [
         *found,
+        *_overlooked(facts, drained),
         *_unflagged(facts, drained, restarted),
         *_doubled(facts, drained),
         *_torn(facts, drained),
@@ -59,6 +60,16 @@ def _lost(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
         and one.key not in left | gone
         and not facts.may_be_emptied(one)
         and not facts.may_have_expired(one)
+    ]
+
+
+def _overlooked(facts: Facts, drained: list[Handing]) -> list[str]:
+    """What nobody ever took was there all the time, and a browser that says that this was all has shown it."""
+    left = {one.key for one in drained} - {one.key for one in facts.handings}
+    return [
+        f"a browser has shown {len(look.shown)} messages of {look.queue} as all, and not {', '.join(sorted(missing))}"
+        for look in facts.looks
+        if (missing := (look.held & left) - look.shown)
     ]
 
 

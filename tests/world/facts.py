@@ -79,6 +79,16 @@ class Handing:
     transaction: Transaction | None = None
 
 
+@dataclass(eq=False)
+class Look:
+    """A browser's, through a queue to its end: what was surely there when it began, and what was shown."""
+
+    queue: str
+    held: frozenset[str]
+    shown: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
+
+
 @dataclass
 class Facts:
     """See the module."""
@@ -86,6 +96,7 @@ class Facts:
     sendings: dict[str, Sending] = field(default_factory=dict)
     handings: list[Handing] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     published: list[Sending] = field(default_factory=list)
     """What was sent to the topic; each subscription has a copy."""
 
@@ -121,6 +132,15 @@ class Facts:
 
     calls: dict[str, int] = field(default_factory=dict)
     """How often each call ended how."""
+
+    def held(self, queue: str) -> frozenset[str]:
+        """What is confirmed to be in a queue by now, if nobody has taken it."""
+        return frozenset(
+            one.key
+            for one in self.sendings.values()
+            if one.queue == queue
+            and (one.outcome if one.transaction is None else one.transaction.ending) in ("confirmed", "committed")
+        )
 
     def begin_to_empty(self, queue: str, *, deletes: bool = False) -> None:
         """Somebody is about to throw away what a queue holds."""

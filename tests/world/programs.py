@@ -88,6 +88,8 @@ class Application:
             raise CutError
         error = task.exception()
         self.facts.count(f"{what}: {'ok' if error is None else type(error).__name__}")
+        if isinstance(error, errors.ProtocolError):
+            self.facts.odd.append(f"{self.name}: {what}: the SDK and a broker did not understand each other: {error}")
         if error is not None:
             raise error
         result: T = task.result()
@@ -293,6 +295,9 @@ async def looper(app: Application, connection: sterna.Connection, steps: int) ->
 def _window(random: Random) -> dict[str, Any]:
     return random.choice(({}, {}, {"prefetch": 0}, {"prefetch": 1}, {"prefetch": 50}, {"prefetch_bytes": 4000}))
 
+
+#: In which several tasks may share a session: who settles a message settles nobody else's.
+MODES_AT_ONCE = (AcknowledgeMode.AUTO, AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK)
 
 EXPLICIT = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK)
 

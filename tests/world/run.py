@@ -22,6 +22,7 @@ from tests.world.facts import Facts, Handing, Subscription
 from tests.world.faults import KINDS, Faults
 from tests.world.guests import GUESTS
 from tests.world.habits import HABITS, STALLS
+from tests.world.jugglers import JUGGLERS
 from tests.world.keepers import Keeper
 from tests.world.loop import SimulatedLoop, StuckError
 from tests.world.more_programs import NEWS, PROGRAMS
@@ -43,6 +44,8 @@ _DEEDS = (0, 0, 0, 1, 2, 4)
 _GUESTS = (0, 0, 0, 1, 1, 2)
 
 _NEWCOMERS = (0, 0, 1, 2)
+
+_JUGGLERS = (0, 0, 1, 2)
 
 _SLOW = (0.02, 0.02, 0.4)
 
@@ -69,7 +72,19 @@ _WHOLE_S = 3_000.0
 
 
 #: What of a scene may be given, to make a failing run shorter.
-NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras", "deeds", "guests", "newcomers", "flow")
+NUMBERS = (
+    "clients",
+    "programs",
+    "steps",
+    "faults",
+    "brokers",
+    "extras",
+    "deeds",
+    "guests",
+    "newcomers",
+    "jugglers",
+    "flow",
+)
 
 
 @dataclass
@@ -101,6 +116,9 @@ class Scene:
     newcomers: int = 0
     """Clients that drain, postpone and listen to several at once (`newcomers.py`); none in half of the seeds, too."""
 
+    jugglers: int = 0
+    """Clients whose tasks share a session, or who look through queues (`jugglers.py`); none in half of the seeds."""
+
     flow: int = 0
     """`flowControlBytes` of the first queue, where one broker is by itself and nobody keeps it."""
 
@@ -123,6 +141,7 @@ class Scene:
             deeds=Random(f"deeds {seed}").choice(_DEEDS),
             guests=Random(f"guests {seed}").choice(_GUESTS),
             newcomers=Random(f"newcomers {seed}").choice(_NEWCOMERS),
+            jugglers=Random(f"jugglers {seed}").choice(_JUGGLERS),
             flow=Random(f"flow {seed}").choice(_FLOWS),
         )
 
@@ -206,6 +225,7 @@ class _World:
         running += [self._begin("extra", number) for number in range(self.scene.extras)]
         running += [self._begin("guest", number) for number in range(self.scene.guests)]
         running += [self._begin("newcomer", number) for number in range(self.scene.newcomers)]
+        running += [self._begin("juggler", number) for number in range(self.scene.jugglers)]
         self.doing = "faults"
         hands = [asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))]
         if self.scene.extras:
@@ -304,6 +324,7 @@ class _World:
             "extra": (HABITS, 2),
             "guest": (GUESTS, 2),
             "newcomer": (NEWCOMERS, 2),
+            "juggler": (JUGGLERS, 2),
         }[name]
         work = client(application, programs, count, scene.steps)
         return asyncio.create_task(self._alive(process, work), name=process.name)

@@ -14,7 +14,7 @@ from tests.world.run import Scene
 #: In some of them a start is told to stop; and one by itself has its configuration read again.
 _SEEDS = range(2000100, 2000140)
 _STARTS = replace(
-    Scene.of(_SEEDS[0]), clients=1, programs=1, steps=1, faults=0, extras=0, deeds=4, guests=0, newcomers=0
+    Scene.of(_SEEDS[0]), clients=1, programs=1, steps=1, faults=0, extras=0, deeds=4, guests=0, newcomers=0, jugglers=0
 )
 _RELOADS = replace(_STARTS, brokers=1)
 

@@ -368,6 +368,33 @@ def test_a_session_that_is_stopped_meanwhile_is_stopped_there_too(
     shown()
 
 
+@staged
+async def test_a_consumer_that_ended_where_it_was_is_closed_without_a_word_to_that_broker(stage: Stage) -> None:
+    """The session has another number where it has gone, and here that is another session's, or none's as in this case."""
+    cluster, connection = await _apart(stage)
+    for _ in range(3):
+        async with await connection.session() as earlier:
+            await earlier.consumer("there")
+    restored = asyncio.Event()
+    connection.on_restored(lambda _: restored.set())
+    for link in stage.network.links:
+        if link.client is stage.here and link.server.process is cluster.brokers["b0"].process:
+            link.break_()
+    await restored.wait()  # there numbers go on, here they begin anew
+    session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
+    consumer = await session.consumer("here")
+    await cluster.give("queue", "here", "b1")
+    await stage.until(lambda: consumer.closed is not None)
+    assert isinstance(consumer.closed, errors.MovedError)
+    producer = await session.producer("there")
+    await consumer.close()
+    await producer.send("x")
+    await session.commit()
+    assert await drained(connection, "there") == ["x"]
+    await session.close()
+    await _is_left(connection)
+
+
 async def _with_one_away(stage: Stage) -> sterna.Connection:
     """As `_apart`, with a third broker, and with the one there away, which is known."""
     cluster = await stage.cluster("b0", "b1", "b2")
