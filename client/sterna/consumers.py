@@ -79,6 +79,8 @@ class Consumer:
         self.closed: errors.SternaError | None = None
         #: Whether the session was made for this consumer alone and closes with it.
         self._owns_session = False
+        #: A browser is opened when somebody looks, by one of those who do.
+        self._opening = asyncio.Lock()
         self._feed = feed = Feed(self, part_of(session), destination, options)
         self._state = feed.state
 
@@ -176,8 +178,9 @@ class Consumer:
 
     async def _browse_on(self) -> None:
         feed, state = self._feed, self._state
-        if feed.is_new and not state.is_drained:
-            await feed.arrive(None)
+        async with self._opening:
+            if feed.is_new and not state.is_drained:
+                await feed.arrive(None)
         if state.buffer:
             return
         if state.is_drained or self.closed is not None:

@@ -55,6 +55,29 @@ def test_one_that_has_not_seen_all_when_the_connection_breaks_says_so(mode: Ackn
 
 
 @staged
+async def test_tasks_that_share_one_are_shown_each_message_once(stage: Stage) -> None:
+    """It is open once, whoever looks first; and when that one gives up while it is opened, the others go on."""
+    connection = await _filled(stage, 100)
+    async with await connection.session() as session:
+        browser = session.browser("orders")
+        seen: list[object] = []
+
+        async def nothing() -> None: ...
+
+        looking = [asyncio.create_task(_looked(browser, seen, 0, nothing)) for _ in range(3)]
+        await asyncio.sleep(0)
+        looking[0].cancel()
+        _, late = await asyncio.wait(looking, timeout=20)
+        assert not late
+        assert [one.cancelled() or one.exception() for one in looking] == [True, None, None]
+        assert sorted(map(str, seen), key=int) == [f"{number}" for number in range(100)]
+        (row,) = stage.brokers[0].connections()
+        assert row["consumers"] == 0
+    assert connection._lifeline._feeds == {}
+    await connection.close()
+
+
+@staged
 async def test_one_that_has_seen_all_ends_well(stage: Stage) -> None:
     connection = await _filled(stage, 3)
     session = await connection.session()

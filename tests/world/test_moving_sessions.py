@@ -370,7 +370,7 @@ def test_a_session_that_is_stopped_meanwhile_is_stopped_there_too(
 
 @staged
 async def test_a_consumer_that_ended_where_it_was_is_closed_without_a_word_to_that_broker(stage: Stage) -> None:
-    """The session has another number where it has gone, and here that is another session's, or none's as in this case."""
+    """The session has another number where it has gone, and here that may be another session's, or none's."""
     cluster, connection = await _apart(stage)
     for _ in range(3):
         async with await connection.session() as earlier:
