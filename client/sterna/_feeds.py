@@ -121,7 +121,7 @@ class Feed:
         options, part, state = self.options, self.part, self.state
         lifeline, number = part.lifeline, part.number
         part.check_at(link, number, self.destination)
-        name = lifeline.current(self.destination).name
+        name = lifeline.temporaries.current(self.destination).name
         opening = pb.OpenConsumer(
             consumer=self.id,
             destination=message_pb2.Destination(kind=self.destination.kind, name=name),  # type: ignore[arg-type]

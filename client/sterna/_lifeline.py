@@ -20,12 +20,12 @@ from sterna._ledger import Book
 from sterna._link import Link, LinkLostError
 from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
 from sterna._pauses import pause_s
-from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._roles import Bystander, Ending, FeedRole, HomesRole, LaneRole, PartRole
 from sterna._surroundings import monotonic_s, wall_ms
-from sterna.destinations import Destination, destination_from
-from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
+from sterna._temporaries import Temporaries
+from sterna.destinations import Destination
+from sterna.events import Closed, Hook, Interrupted, Restored, logger
 from sterna.options import Options
 
 T = TypeVar("T")
@@ -54,13 +54,13 @@ class Lifeline:
         self.on_interrupted: Hook[Interrupted] = Hook("on_interrupted")
         self.on_restored: Hook[Restored] = Hook("on_restored")
         self.on_closed: Hook[Closed] = Hook("on_closed")
-        self.on_temporary_replaced: Hook[TemporaryReplaced] = Hook("on_temporary_replaced")
         self.on_error: Hook[BaseException] = Hook("on_error")
         self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
         #: What failed of producers that are over, and is not told yet.
         self.untold = Untold()
+        self.temporaries = Temporaries(self)
         #: The parts of sessions that are on this broker.
         self.parts: list[PartRole] = []
         #: Where destinations of other brokers are; None: this lifeline follows nobody.
@@ -71,7 +71,6 @@ class Lifeline:
         self._feeds: dict[int, FeedRole] = {}
         self._lanes: dict[int, LaneRole] = {}
         self._producer_ids = self._consumer_ids = 0
-        self._temporaries: dict[Destination, Destination] = {}
         self._supervisor: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._clock_offset_ms = wall_ms() - int(monotonic_s() * 1000)
@@ -373,10 +372,7 @@ class Lifeline:
 
     async def _restore(self, link: Link) -> None:
         """Re-creates everything on a new link: sessions first, then what is in them."""
-        for original, current in list(self._temporaries.items()):
-            made = await self.make_temporary(link, original.kind)
-            self._temporaries[original] = made
-            self.on_temporary_replaced.emit(TemporaryReplaced(current, made))
+        await self.temporaries.restore(link)
         await asyncio.gather(*(part.open(link) for part in list(self.parts)))
         # Those that are still here: a session may have gone to another broker meanwhile, with all that is in it.
         await asyncio.gather(*[one.reopen(link) for part in self.parts for one in list(part.producers)])
@@ -523,6 +519,10 @@ class Lifeline:
             self._up.set()  # whoever waits for a link, in that session, finds out
             self._up.clear()
 
+    def abandon_temporary(self, destination: Destination) -> None:
+        """Deletes one without waiting for the broker's word: whoever was about to use it was cancelled."""
+        self.temporaries.abandon(destination, self._link)
+
     def report(self, error: BaseException) -> None:
         """What no call could raise."""
         if self.on_error:
@@ -536,54 +536,6 @@ class Lifeline:
             callback(outcome)
         except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
             self.report(error)
-
-    # --- Temporary destinations
-
-    async def make_temporary(self, link: Link, kind: int) -> Destination:
-        """Asks for a temporary destination on `link`."""
-        creating = pb.CreateTemporary(kind=kind)  # type: ignore[arg-type]
-
-        def undo(reply: Any) -> None:
-            deleting = pb.DeleteTemporary(destination=reply.temporary_created.destination)
-            link.tell(0, "delete_temporary", deleting)
-
-        reply = await link.request(0, "create_temporary", creating, undo=undo)
-        made = reply.temporary_created.destination
-        return destination_from(made.kind, made.name)
-
-    async def temporary(self, kind: int) -> Destination:
-        """A temporary destination that lives as long as the connection, under changing names."""
-        made = await self.retrying(lambda link: self.make_temporary(link, kind))
-        self._temporaries[made] = made
-        return made
-
-    async def delete_temporary(self, destination: Destination) -> None:
-        """Deletes a temporary destination of this connection."""
-        current = self.current(destination)
-        named = message_pb2.Destination(kind=current.kind, name=current.name)  # type: ignore[arg-type]
-
-        async def ask(link: Link) -> None:
-            await link.request(0, "delete_temporary", pb.DeleteTemporary(destination=named))
-
-        await self.retrying(ask)
-        self._temporaries.pop(destination, None)
-
-    def abandon_temporary(self, destination: Destination) -> None:
-        """Deletes one without waiting for the broker's word: whoever was about to use it was cancelled."""
-        current = self._temporaries.pop(destination, None)
-        if current is not None and self._link is not None:
-            named = message_pb2.Destination(kind=current.kind, name=current.name)  # type: ignore[arg-type]
-            self._link.tell(0, "delete_temporary", pb.DeleteTemporary(destination=named))
-
-    async def settled_name(self, destination: Destination) -> Destination:
-        """As `current`, waiting while a temporary one is being replaced."""
-        if destination in self._temporaries:
-            await self.ready()
-        return self.current(destination)
-
-    def current(self, destination: Destination) -> Destination:
-        """`destination`, or what took the place of a temporary one."""
-        return self._temporaries.get(destination, destination)
 
 
 _HANDLERS: dict[str | None, Callable[[Lifeline, Any], None]] = {

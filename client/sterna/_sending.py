@@ -89,7 +89,7 @@ class Sending:
 
     async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
         lifeline = lane.part.lifeline
-        lane.destination = None if self.destination is None else lifeline.current(self.destination)
+        lane.destination = None if self.destination is None else lifeline.temporaries.current(self.destination)
         lifeline.route_lane(lane)
         try:
             await lane.open(link, again=again)

@@ -130,7 +130,7 @@ class Connection:
         self.on_interrupted = lifeline.on_interrupted
         self.on_restored = lifeline.on_restored
         self.on_closed = lifeline.on_closed
-        self.on_temporary_replaced = lifeline.on_temporary_replaced
+        self.on_temporary_replaced = lifeline.temporaries.on_replaced
         self.on_error = lifeline.on_error
         self._default: Session | None = None
         self._sender: Producer | None = None
@@ -303,17 +303,17 @@ class Connection:
         After an interruption another one takes its place; consumers, and sends that name the old one, follow, and
         `on_temporary_replaced` tells.
         """
-        made = await self._lifeline.temporary(QUEUE_KIND)
+        made = await self._lifeline.temporaries.make(QUEUE_KIND)
         return Queue(made.name)
 
     async def temporary_topic(self) -> Topic:
         """A topic of the same kind; replies to it cross routes (EMS-CLI-A28)."""
-        made = await self._lifeline.temporary(TOPIC_KIND)
+        made = await self._lifeline.temporaries.make(TOPIC_KIND)
         return Topic(made.name)
 
     async def delete_temporary(self, destination: Destination) -> None:
         """Deletes a temporary destination of this connection."""
-        await self._lifeline.delete_temporary(destination)
+        await self._lifeline.temporaries.delete(destination)
 
     async def request(
         self,

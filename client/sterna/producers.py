@@ -210,7 +210,7 @@ class Producer:
                 raise errors.InvalidArgumentError(
                     "an anonymous producer needs a destination for each message", subject="destination"
                 )
-            return field(b"\x22", encode_destination(self._lifeline.current(destination_of(destination))))
+            return field(b"\x22", encode_destination(self._lifeline.temporaries.current(destination_of(destination))))
         if destination is not None and destination_of(destination) != self.destination:
             raise errors.NotAllowedError(
                 f"this producer sends to {self.destination} only",
@@ -345,13 +345,13 @@ class Producer:
     ) -> bytes:
         """The header fields for receivers; replies go to where a temporary destination is known by now."""
         if reply_to is not None:
-            reply_to = await self._lifeline.settled_name(reply_to)
+            reply_to = await self._lifeline.temporaries.settled(reply_to)
         return encode_links(correlation_id, reply_to, type_, encoding)
 
     @asynccontextmanager
     async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
         """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile."""
-        bound = await self._bound_to(self._lifeline.current(destination))
+        bound = await self._bound_to(self._lifeline.temporaries.current(destination))
         bound._users += 1
         try:
             yield bound

@@ -1,0 +1,68 @@
+"""Temporary destinations that are deleted or abandoned while their connection is restored."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import sterna
+from sterna import errors
+
+from tests.support.held_answers import HeldAnswers
+from tests.world.stage import Stage, staged
+
+
+def _there(stage: Stage) -> list[str]:
+    """The temporary queues that the broker has."""
+    return [row["name"] for row in stage.brokers[0].listed("queue") if row["origin"] == "temporary"]
+
+
+async def _one(stage: Stage, count: int = 1) -> tuple[sterna.Connection, list[sterna.Queue]]:
+    connection = await stage.connect(await stage.broker())
+    made = [await connection.temporary_queue() for _ in range(count)]
+    assert len(_there(stage)) == count
+    return connection, made
+
+
+def test_those_that_are_abandoned_while_they_are_made_anew_do_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One while it is made, and one before its turn."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection, (first, second) = await _one(stage, 2)
+        gate = HeldAnswers(monkeypatch, stage.brokers[0].address, "create_temporary")
+        restored = asyncio.Event()
+        connection.on_restored(lambda _: restored.set())
+        stage.break_links()
+        await gate.arrived.wait()
+        connection._lifeline.abandon_temporary(first)
+        connection._lifeline.abandon_temporary(second)
+        monkeypatch.undo()
+        gate.opened.set()
+        await asyncio.wait_for(restored.wait(), 20)
+        await asyncio.sleep(1)
+        assert _there(stage) == []
+        with pytest.raises(errors.NoSuchDestinationError):
+            await connection.send(first, "x")
+        await connection.close()
+
+    shown()
+
+
+def test_one_whose_connection_breaks_while_it_is_deleted_is_deleted_under_its_new_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection, (made,) = await _one(stage)
+        for link in stage.network.links:
+            link.stall(5)
+        deleting = asyncio.create_task(connection.delete_temporary(made))
+        await asyncio.sleep(0.01)
+        await stage.broken(connection)
+        await asyncio.wait_for(deleting, 20)
+        await asyncio.sleep(1)
+        assert _there(stage) == []
+        await connection.close()
+
+    shown()
