@@ -198,10 +198,12 @@ class Part:
     async def unsubscribe(self, name: str) -> None:
         """See Session.unsubscribe."""
         # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
-        for other in self.lifeline.homes.lifelines if self.lifeline.homes is not None else ():
-            await self.branches.part_at(other)
+        # Those that are away are waited for where none of the others has it.
+        homes = self.lifeline.homes
+        places = homes.lifelines if homes is not None else [self.lifeline]
         missing: errors.NoSuchSubscriptionError | None = None
-        for part in self.parts:
+        for place in sorted(places, key=lambda one: not one.connected):
+            part = await self.branches.part_at(place)
             try:
                 await part.request("unsubscribe", pb.Unsubscribe(name=name))
             except errors.NoSuchSubscriptionError as error:

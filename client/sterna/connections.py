@@ -429,11 +429,13 @@ class Browsing:
         return self
 
     async def __anext__(self) -> Message:
-        if self._browser is None:
-            session = await self._connection.default_session()
+        return await (self._browser or self._begun(await self._connection.default_session())).__anext__()
+
+    def _begun(self, session: Session) -> Consumer:
+        if self._browser is None:  # or another task that iterates over this one has begun meanwhile
             queue, selector, durable = self._arguments
             self._browser = session.browser(queue, selector=selector, durable=durable)
-        return await self._browser.__anext__()
+        return self._browser
 
     async def close(self) -> None:
         """Ends the browser before it has seen everything."""

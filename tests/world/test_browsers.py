@@ -54,12 +54,15 @@ def test_one_that_has_not_seen_all_when_the_connection_breaks_says_so(mode: Ackn
     shown()
 
 
-@staged
-async def test_tasks_that_share_one_are_shown_each_message_once(stage: Stage) -> None:
+@pytest.mark.parametrize("of", ["session", "connection"])
+def test_tasks_that_share_one_are_shown_each_message_once(of: str) -> None:
     """It is open once, whoever looks first; and when that one gives up while it is opened, the others go on."""
-    connection = await _filled(stage, 100)
-    async with await connection.session() as session:
-        browser = session.browser("orders")
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        await _filled(stage, 100)
+        connection = await stage.connect(stage.brokers[0])  # which has no session yet
+        browser = (await connection.session() if of == "session" else connection).browser("orders")
         seen: list[object] = []
 
         async def nothing() -> None: ...
@@ -71,10 +74,11 @@ async def test_tasks_that_share_one_are_shown_each_message_once(stage: Stage) ->
         assert not late
         assert [one.cancelled() or one.exception() for one in looking] == [True, None, None]
         assert sorted(map(str, seen), key=int) == [f"{number}" for number in range(100)]
-        (row,) = stage.brokers[0].connections()
-        assert row["consumers"] == 0
-    assert connection._lifeline._feeds == {}
-    await connection.close()
+        assert [row["consumers"] for row in stage.brokers[0].connections()] == [0, 0]
+        assert connection._lifeline._feeds == {}
+        await connection.close()
+
+    shown()
 
 
 @staged

@@ -401,7 +401,7 @@ async def _with_one_away(stage: Stage) -> sterna.Connection:
     await cluster.allow_all()
     for name, home in (("here", "b0"), ("there", "b1"), ("elsewhere", "b2")):
         await cluster.placed(name, home)
-    connection = await stage.connect(cluster.brokers["b0"])
+    connection = await stage.connect(cluster.brokers["b0"], client_id="me")
     await connection.send("there", "for it to be connected")
     _cut(stage, cluster.brokers["b1"])
     homes: Any = connection._lifeline.homes
@@ -420,6 +420,23 @@ async def test_a_broker_that_is_away_does_not_hold_up_what_is_opened_at_another(
     assert not waiting.done()
     stage.network.heal()
     await (await asyncio.wait_for(waiting, 60)).send("x")
+    await connection.close()
+
+
+@staged
+async def test_a_broker_that_is_away_does_not_hold_up_the_end_of_a_subscription_that_another_has(stage: Stage) -> None:
+    connection = await _with_one_away(stage)
+    session = await connection.session()
+    for _ in range(2):
+        # At the connection's own broker, of which the one that is away is the second in use.
+        await (await session.consumer(sterna.Topic("news"), durable="mine")).close()
+        await asyncio.wait_for(session.unsubscribe("mine"), 5)
+    asking = asyncio.create_task(session.unsubscribe("mine"))
+    await asyncio.sleep(5)
+    assert not asking.done(), "nobody can tell whether the one that is away has it"
+    stage.network.heal()
+    with pytest.raises(errors.NoSuchSubscriptionError):
+        await asyncio.wait_for(asking, 60)
     await connection.close()
 
 
