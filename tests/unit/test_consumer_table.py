@@ -52,6 +52,14 @@ def _is_kept(link: Link, event: Event) -> bool:
     return event is Event.INTERRUPTED and link in (Link.OPENING, Link.OPEN)
 
 
+@pytest.mark.parametrize("link", Link, ids=lambda link: link.name)
+def test_that_there_is_nothing_more_counts_where_it_is_open_or_about_to_be(link: Link) -> None:
+    """Behind a Goodbye a browser that was not shown all that had come would end as if it had seen it."""
+    machine = _machine(link)
+    machine.drained(10)
+    assert machine.is_drained is (link in (Link.OPENING, Link.OPEN))
+
+
 def test_all_states_can_be_reached_and_only_one_is_never_left() -> None:
     reached, before = {Link.AWAY}, 0
     while len(reached) > before:

@@ -331,6 +331,8 @@ class ConsumerState:
 
     def drained(self, message_limit: int) -> None:
         """The broker has said that there is nothing more, and from where it counts the credit now."""
+        if self.link in (Link.AWAY, Link.CLOSED):
+            return  # said behind a Goodbye, of what is void by then: what a browser was not shown it has not seen
         self.is_drained = True
         self.window.raised_to(message_limit)
 
