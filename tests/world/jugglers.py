@@ -81,6 +81,9 @@ class _Table:
         if random.random() < 0.2:
             others.append(looks(app, self.session, random.choice(app.queues)))
         beside = [asyncio.ensure_future(one) for one in others]
+        for one in beside:
+            # Looked at, also where the end of the transaction is an error and nobody waits for them any more.
+            one.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         random.shuffle(works)
         failed = await _all(works)
         if beside and random.random() < 0.7:
