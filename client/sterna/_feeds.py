@@ -199,7 +199,7 @@ class Feed:
             self.fail(errors.ConnectionLostError("the connection broke while the browser was open", retryable=True))
             return
         delay_s = 0.05
-        for _ in range(_RETRIES):
+        for left in reversed(range(_RETRIES)):
             if self.closed is not None or self.part.link is not link:
                 return  # it is being drained or closed, and what it had in hand is void with the link; or it has left
             try:
@@ -209,7 +209,7 @@ class Feed:
             except errors.SternaError as error:
                 if isinstance(error, LeftError) or self.moved(error):
                     return
-                if not (error.retryable or isinstance(error, errors.InUseError)):
+                if not left or not (error.retryable or isinstance(error, errors.InUseError)):
                     self.fail(error)
                     self.part.lifeline.report(error)
                     return
@@ -217,7 +217,6 @@ class Feed:
                 delay_s = min(delay_s * 1.5, 2.0)
             else:
                 return
-        self.fail(errors.InUseError(f"{self.destination} could not be consumed again", subject=str(self.destination)))
 
     def interrupted(self) -> None:
         """The link is gone; the machine hears of it from its session's."""

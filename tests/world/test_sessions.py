@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sterna
 from sterna import AcknowledgeMode, errors
+from sterna._link import Link
 
 from tests.world.brokers import Broker
 from tests.world.stage import Stage, staged
@@ -277,3 +278,37 @@ async def test_a_session_whose_close_is_cut_while_its_listener_works_closes(stag
     await session.close()
     assert await _drained(connection, "q") == [("0", True), ("1", False)]
     await connection.close()
+
+
+@pytest.mark.parametrize("said", [errors.UnavailableError, errors.InUseError])
+def test_a_consumer_that_cannot_be_opened_anew_ends_with_what_was_said_last(
+    said: type[errors.SternaError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried for a minute; then it is over, which `on_error` tells, and the connection goes on."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await stage.connect(await stage.broker())
+        told: list[BaseException] = []
+        connection.on_error(told.append)
+        session = await connection.session(sterna.AcknowledgeMode.TRANSACTED)
+        consumer = await session.consumer("orders")
+        asked = Link.request
+
+        async def request(link: Link, number: int, name: str, *content: object, **how: object) -> object:
+            if name == "open_consumer":
+                raise said("not now", subject="orders", retryable=True)
+            return await asked(link, number, name, *content, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Link, "request", request)
+        began_s = stage.loop.time()
+        await stage.broken(connection)
+        monkeypatch.undo()
+        assert 30 < stage.loop.time() - began_s < 120
+        assert isinstance(consumer.closed, said)
+        assert consumer.closed.cause == "not now"
+        assert told == [consumer.closed]
+        await connection.send("orders", "x")
+        await connection.close()
+
+    shown()
