@@ -504,7 +504,8 @@ def from_proto(error: Any) -> SternaError:
     try:
         code = ErrorCode(error.code)
     except ValueError:
-        return BrokerError(f"{error.message} (code {error.code})", subject=error.subject, remedy=error.remedy)
+        cause = f"{error.message} (code {error.code})"
+        return BrokerError(cause, subject=error.subject, remedy=error.remedy, retryable=error.retryable)
     made = BY_CODE[code](
         error.message or code.name, subject=error.subject, remedy=error.remedy, code=code, retryable=error.retryable
     )

@@ -122,6 +122,8 @@ def test_a_code_of_tomorrow_is_still_an_error() -> None:
     error = pb.Error(message="new", subject="s")
     error.MergeFromString(b"\x08\xe8\x07")  # code 1000
     assert "1000" in str(errors.from_proto(error))
+    for retryable in (True, False):
+        assert errors.from_proto(pb.Error(code=1000, retryable=retryable)).retryable is retryable  # type: ignore[arg-type]
 
 
 def test_errors_carry_what_goes_with_their_code() -> None:
