@@ -328,7 +328,7 @@ class Producer:
         machine, flow = lane.machine, lane.machine.flow
         is_tight = machine.budget <= 0 or machine.bytes_left <= 0 or flow.turn is not None
         if (is_tight or flow.bytes + size > flow.limit) and not lane.has_room(size):
-            await lane.room(size)
+            await self._room(lane, size)
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, times, target, upload, transaction)
         if self._has_ledger and machine.serving and machine.run is not None:
@@ -339,6 +339,18 @@ class Producer:
         if not self._burst:
             await asyncio.sleep(0)
         return sequence
+
+    async def _room(self, lane: Lane, size: int) -> None:
+        """Waits until a message of `size` bytes may be numbered, or what it would be part of is known to be lost."""
+        await lane.room(size)
+        # Of a transacted session who waits is told of a break, too. Nobody keeps a message for the next link there: it
+        # would be in no transaction, and the commit of one that begins with it would be taken without it.
+        while self._transacted and not lane.machine.serving and lane.closed is None:
+            lane.part.state.check_receive()
+            await self._lifeline.ready()
+            if lane.has_room(size):
+                return
+            await lane.room(size)
 
     async def _links(
         self, correlation_id: str | None, reply_to: Destination | None, type_: str, encoding: str
