@@ -140,7 +140,12 @@ class Producer:
         async with lock:
             self._check_open()
             bound = self._bound.get(destination)
-            if bound is None or bound._lane.closed is not None:
+            if bound is not None and bound._lane.closed is not None:
+                # The broker has ended it, of which nobody but this one hears.
+                del self._bound[destination]
+                _let_go(bound)
+                bound = None
+            if bound is None:
                 part, homes = self._sending.part, self._lifeline.homes
                 if destination.name.startswith(TEMPORARY_PREFIX) and homes is not None:
                     # A place for replies is on the broker of whoever asked; its name says which.
@@ -425,15 +430,26 @@ class Producer:
         Raises:
             FlushError: what failed since the last flush; the producer is closed all the same.
         """
+        failure: errors.SternaError | None = None
         try:
             if not self._transacted:
                 await self.flush()
-        finally:
-            # All are over before any answer is waited for, which may be cut off.
-            self._is_closed = True
-            bound = [told for one in self._bound.values() for told in one._sending.leave()]
-            self._bound.clear()
-            await asyncio.gather(*bound, *self._sending.leave())
+        except asyncio.CancelledError:
+            _look_at(self._leave())
+            raise
+        except errors.SternaError as error:
+            failure = error
+        # All are over before any answer is waited for, which may be cut off.
+        await asyncio.gather(*self._leave())
+        if failure is not None:
+            raise failure
+
+    def _leave(self) -> list[asyncio.Future[None]]:
+        """Ends it, with all that it has bound; each answer of a broker is a future."""
+        self._is_closed = True
+        bound = [told for one in self._bound.values() for told in one._sending.leave()]
+        self._bound.clear()
+        return [*bound, *self._sending.leave()]
 
     async def __aenter__(self) -> Producer:
         return self
@@ -461,8 +477,12 @@ async def opened(
 
 def _let_go(producer: Producer) -> None:
     """Ends it, and waits for nothing."""
-    for told in producer._sending.leave():
-        # Looked at, since nobody waits for it.
+    _look_at(producer._sending.leave())
+
+
+def _look_at(answers: list[asyncio.Future[None]]) -> None:
+    """Has each looked at when it is there, since nobody waits for it."""
+    for told in answers:
         told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
