@@ -18,12 +18,11 @@ from weakref import WeakValueDictionary
 
 from sterna import errors
 from sterna._encode import (
-    encode_destination,
     encode_header,
     encode_links,
     encode_message,
+    encode_target,
     encode_uploaded,
-    field,
     not_unicode,
     uploadable,
     wants_compression,
@@ -147,9 +146,11 @@ class Producer:
                 bound = None
             if bound is None:
                 part, homes = self._sending.part, self._lifeline.homes
-                if destination.name.startswith(TEMPORARY_PREFIX) and homes is not None:
+                # What is opened keeps the name that the application knows: it may have another one on each link.
+                name = self._lifeline.temporaries.current(destination).name
+                if name.startswith(TEMPORARY_PREFIX) and homes is not None:
                     # A place for replies is on the broker of whoever asked; its name says which.
-                    broker = destination.name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
+                    broker = name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
                     other = homes.named(broker)
                     part = await part.branches.part_at(other) if other is not None else part
                 bound = await opened(part, destination, self.options, self._sending.failures)
@@ -215,7 +216,7 @@ class Producer:
                 raise errors.InvalidArgumentError(
                     "an anonymous producer needs a destination for each message", subject="destination"
                 )
-            return field(b"\x22", encode_destination(self._lifeline.temporaries.current(destination_of(destination))))
+            return encode_target(self._lifeline.temporaries.current(destination_of(destination)))
         if destination is not None and destination_of(destination) != self.destination:
             raise errors.NotAllowedError(
                 f"this producer sends to {self.destination} only",
@@ -334,6 +335,7 @@ class Producer:
         is_tight = machine.budget <= 0 or machine.bytes_left <= 0 or flow.turn is not None
         if (is_tight or flow.bytes + size > flow.limit) and not lane.has_room(size):
             await self._room(lane, size)
+            target = b"" if is_bound else self._target(destination)  # it may have another name by now
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, times, target, upload, transaction)
         if self._has_ledger and machine.serving and machine.run is not None:
@@ -368,7 +370,7 @@ class Producer:
     @asynccontextmanager
     async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
         """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile."""
-        bound = await self._bound_to(self._lifeline.temporaries.current(destination))
+        bound = await self._bound_to(destination)
         bound._users += 1
         try:
             yield bound

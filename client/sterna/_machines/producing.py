@@ -490,6 +490,12 @@ class Producing:
 
     # --- The ends of links
 
+    def renamed(self, before: bytes, after: bytes) -> None:
+        """What is unconfirmed of a destination goes to another one on the next link."""
+        for entry in self.unconfirmed.values():
+            if isinstance(entry, Entry) and entry.destination == before:
+                entry.destination = after
+
     def lost(self) -> None:
         """The link is gone; numbering goes on without one."""
         self._unlink(Event.LOST)
