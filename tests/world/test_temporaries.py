@@ -69,6 +69,14 @@ def test_one_whose_connection_breaks_while_it_is_deleted_is_deleted_under_its_ne
     shown()
 
 
+async def _interrupted(stage: Stage, connection: sterna.Connection) -> None:
+    """Breaks all connections; returns when this one has noticed."""
+    noticed = asyncio.Event()
+    connection.on_interrupted(lambda _: noticed.set())
+    stage.break_links()
+    await noticed.wait()
+
+
 @staged
 async def test_what_is_sent_to_one_while_it_has_no_name_goes_where_it_comes_again(stage: Stage) -> None:
     """Also what was sent before, and has not arrived."""
@@ -81,10 +89,7 @@ async def test_what_is_sent_to_one_while_it_has_no_name_goes_where_it_comes_agai
         stage.network.part(stage.here, broker.process)
         await producer.send_soon("before", destination=place)
         await asyncio.sleep(1)
-        interrupted = asyncio.Event()
-        connection.on_interrupted(lambda _, interrupted=interrupted: interrupted.set())
-        stage.break_links()
-        await interrupted.wait()
+        await _interrupted(stage, connection)
         await producer.send_soon("meanwhile", destination=place)
         stage.network.heal()
         await asyncio.wait_for(producer.flush(), 60)
