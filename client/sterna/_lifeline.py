@@ -440,7 +440,10 @@ class Lifeline:
 
     def _on_session_error(self, frame: Any) -> None:
         # The answer to a frame that asked for none; what follows from it comes in frames of its own.
-        self.report(errors.from_proto(frame.error))
+        error = errors.from_proto(frame.error)
+        if isinstance(error, errors.ClosedError) and error.subject.startswith("producer "):
+            return  # a piece of a large body was under way when its producer was ended: of that its lane was told
+        self.report(error)
 
     def _on_go_away(self, frame: Any) -> None:
         link = self._link
