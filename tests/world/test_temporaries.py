@@ -118,3 +118,26 @@ async def test_in_a_cluster_one_producer_follows_it_under_all_its_names(stage: S
     # The anonymous one, and the one that it has for this.
     assert (told, [len(part.producers) for part in part_of(session).parts]) == ([], [2])
     await connection.close()
+
+
+@staged
+async def test_what_waits_for_room_meanwhile_goes_where_it_comes_again(stage: Stage) -> None:
+    connection, (place,) = await _one(stage)
+    consumer = await connection.consumer(place)
+    producer = await (await connection.session()).producer(window=1)
+    broker = stage.brokers[0]
+    assert broker.process is not None
+    stage.network.part(stage.here, broker.process)
+    await producer.send_soon("first", destination=place)
+    waiting = asyncio.create_task(producer.send_soon("second", destination=place))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await _interrupted(stage, connection)
+    stage.network.heal()
+    await asyncio.wait_for(waiting, 60)
+    await producer.flush()
+    for body in ("first", "second"):
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.body == body
+    await connection.close()
