@@ -182,6 +182,11 @@ def encode_destination(destination: Destination) -> bytes:
     return bytes((0x08, destination.kind)) + field(b"\x12", destination.name.encode())
 
 
+def encode_target(destination: Destination) -> bytes:
+    """The destination of a Publish frame, of a producer that has none."""
+    return field(b"\x22", encode_destination(destination))
+
+
 def encode_header(delivery_mode: int, priority: int | None, time_to_live_ms: int, delivery_delay_ms: int) -> bytes:
     """The header fields that a producer has defaults for.
 

@@ -407,6 +407,9 @@ class Lane:
         """
         if self.machine.closed is not None:
             raise self.machine.closed
+        if not self.machine.serving:
+            self.part.state.check_receive()  # what is given now would be written nowhere, and its commit taken
+            raise errors.TransactionRolledBackError("the connection is interrupted", retryable=True)
         return self.part.state.transaction_for_send()
 
     def write(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from sterna import errors
+from sterna._encode import encode_target
 from sterna._failures import Untold, joined
 from sterna._flow import Flow
 from sterna._ledger import Book
@@ -439,7 +440,10 @@ class Lifeline:
 
     def _on_session_error(self, frame: Any) -> None:
         # The answer to a frame that asked for none; what follows from it comes in frames of its own.
-        self.report(errors.from_proto(frame.error))
+        error = errors.from_proto(frame.error)
+        if isinstance(error, errors.ClosedError) and error.subject.startswith("producer "):
+            return  # a piece of a large body was under way when its producer was ended: of that its lane was told
+        self.report(error)
 
     def _on_go_away(self, frame: Any) -> None:
         link = self._link
@@ -518,6 +522,11 @@ class Lifeline:
         if not self._up.is_set():
             self._up.set()  # whoever waits for a link, in that session, finds out
             self._up.clear()
+
+    def renamed(self, before: Destination, after: Destination) -> None:
+        """A temporary destination has another name: what was sent to it and is unconfirmed follows."""
+        for lane in self._lanes.values():
+            lane.machine.renamed(encode_target(before), encode_target(after))
 
     def abandon_temporary(self, destination: Destination) -> None:
         """Deletes one without waiting for the broker's word: whoever was about to use it was cancelled."""

@@ -14,6 +14,7 @@ from sterna import errors
 from sterna._failures import Failures
 from sterna._link import Link
 from sterna._machines.consuming import ConsumerState
+from sterna._machines.producing import Producing
 from sterna._machines.settling import SessionState
 from sterna.destinations import Destination, DestinationLike
 from sterna.modes import AcknowledgeMode, Durability
@@ -53,6 +54,10 @@ class LaneRole(Ending, Protocol):
     @property
     def origin(self) -> Any:
         """What the ledger knows it as, where there is one."""
+
+    @property
+    def machine(self) -> Producing:
+        """What it keeps."""
 
     def on_credit(self, credit: Any) -> None:
         """ProducerCredit."""

@@ -108,6 +108,8 @@ class Sending:
         for lane in list(self._lanes.values()):
             if not part.is_at(link, number):
                 return  # the session has gone elsewhere, and this with it
+            if lane.closed is not None:
+                continue  # to open it would make its destination anew, where that was deleted
             try:
                 await self._open(lane, link, again=True)
             except LinkLostError:

@@ -23,6 +23,9 @@ class Surviving(Protocol):
     async def retrying(self, make: Callable[[Link], Awaitable[T]]) -> T:
         """`make` on the link in use, and again on the next one when it breaks meanwhile."""
 
+    def renamed(self, before: Destination, after: Destination) -> None:
+        """One has another name, on the link that is being restored; nothing is sent there yet."""
+
 
 class Temporaries:
     """See the module. An application keeps the name that it was given first; `current` is the one by now."""
@@ -42,6 +45,7 @@ class Temporaries:
                 _abandon(link, made)
                 continue
             self._current[original] = made
+            self._lifeline.renamed(current, made)
             self.on_replaced.emit(TemporaryReplaced(current, made))
 
     async def make(self, kind: int) -> Destination:

@@ -105,6 +105,7 @@ class Admin:
                 continue
             self._channel, self._address = channel, address
             self._stub = admin_pb2_grpc.AdminStub(channel)
+            self._is_closed = False
             return self
         raise failure
 
@@ -312,6 +313,7 @@ class Admin:
         hop = 0
         while True:
             metadata = await self._metadata()
+            self._check_open()
             try:
                 async for answer in where._stub.Browse(request, metadata=metadata):
                     for delivery in answer.deliveries:
@@ -320,10 +322,14 @@ class Admin:
             except grpc.aio.AioRpcError as error:
                 # It is refused before anything was looked at.
                 where, hop = await self._home(where._error(error), hop), hop + 1
+            except asyncio.CancelledError:
+                self._check_cancelled()
+                raise
 
     async def _stream(self, method: str, request: Any) -> grpc.aio.UnaryStreamCall[Any, Any]:
         """A call with many answers, begun, by the method's name; it has no timeout."""
         metadata = await self._metadata()
+        self._check_open()
         call: grpc.aio.UnaryStreamCall[Any, Any] = getattr(self._stub, method)(request, metadata=metadata)
         return call
 
@@ -335,10 +341,24 @@ class Admin:
         where: Admin = self
         hop = 0
         while True:
+            self._check_open()
             try:
                 return await getattr(where._stub, method)(request, timeout=self._timeout, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 where, hop = await self._home(where._error(error), hop), hop + 1
+            except asyncio.CancelledError:
+                self._check_cancelled()
+                raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the admin client was closed", subject=self._address)
+
+    def _check_cancelled(self) -> None:
+        """Raises where a call was cancelled with its channel, and not with the task that waits for it."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            self._check_open()
 
     async def _home(self, error: SternaError, hop: int) -> Admin:
         """The client for the broker that has what was asked for; what is moving at this moment is followed a while.
@@ -358,8 +378,7 @@ class Admin:
             known = self._others.get(addresses, made)
             if self._is_closed or known is not made:
                 await made.__aexit__(None, None, None)  # another call was quicker
-            if self._is_closed:
-                raise ClosedError("the admin client was closed", subject=self._address)
+            self._check_open()
             self._others[addresses] = known
         return known
 

@@ -15,6 +15,7 @@ needs the package ruamel.yaml, which the command line has; without a file nothin
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,16 +112,19 @@ def save(contexts: Contexts) -> None:
         for name, one in sorted(contexts.by_name.items())
     }
     contexts.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = contexts.path.with_name(f".{contexts.path.name}.new")
-    temporary.unlink(missing_ok=True)
-    temporary.touch(mode=0o600)
-    with temporary.open("w", encoding="utf-8") as file:
-        writer = YAML(typ="safe", pure=True)
-        writer.default_flow_style = False
-        writer.dump({"current": contexts.current, "contexts": documents}, file)
-        file.flush()
-        os.fsync(file.fileno())  # or a loss of power may leave a name for nothing
-    temporary.replace(contexts.path)
+    # Under a name of its own: of two that save at once neither may have the other's half in place.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{contexts.path.name}.", dir=contexts.path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            writer = YAML(typ="safe", pure=True)
+            writer.default_flow_style = False
+            writer.dump({"current": contexts.current, "contexts": documents}, file)
+            file.flush()
+            os.fsync(file.fileno())  # or a loss of power may leave a name for nothing
+        Path(temporary).replace(contexts.path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path, document: Any) -> Contexts:

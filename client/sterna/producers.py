@@ -18,12 +18,11 @@ from weakref import WeakValueDictionary
 
 from sterna import errors
 from sterna._encode import (
-    encode_destination,
     encode_header,
     encode_links,
     encode_message,
+    encode_target,
     encode_uploaded,
-    field,
     not_unicode,
     uploadable,
     wants_compression,
@@ -140,11 +139,18 @@ class Producer:
         async with lock:
             self._check_open()
             bound = self._bound.get(destination)
-            if bound is None or bound._lane.closed is not None:
+            if bound is not None and bound._lane.closed is not None:
+                # The broker has ended it, of which nobody but this one hears.
+                del self._bound[destination]
+                _let_go(bound)
+                bound = None
+            if bound is None:
                 part, homes = self._sending.part, self._lifeline.homes
-                if destination.name.startswith(TEMPORARY_PREFIX) and homes is not None:
+                # What is opened keeps the name that the application knows: it may have another one on each link.
+                name = self._lifeline.temporaries.current(destination).name
+                if name.startswith(TEMPORARY_PREFIX) and homes is not None:
                     # A place for replies is on the broker of whoever asked; its name says which.
-                    broker = destination.name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
+                    broker = name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
                     other = homes.named(broker)
                     part = await part.branches.part_at(other) if other is not None else part
                 bound = await opened(part, destination, self.options, self._sending.failures)
@@ -210,7 +216,7 @@ class Producer:
                 raise errors.InvalidArgumentError(
                     "an anonymous producer needs a destination for each message", subject="destination"
                 )
-            return field(b"\x22", encode_destination(self._lifeline.temporaries.current(destination_of(destination))))
+            return encode_target(self._lifeline.temporaries.current(destination_of(destination)))
         if destination is not None and destination_of(destination) != self.destination:
             raise errors.NotAllowedError(
                 f"this producer sends to {self.destination} only",
@@ -328,7 +334,8 @@ class Producer:
         machine, flow = lane.machine, lane.machine.flow
         is_tight = machine.budget <= 0 or machine.bytes_left <= 0 or flow.turn is not None
         if (is_tight or flow.bytes + size > flow.limit) and not lane.has_room(size):
-            await lane.room(size)
+            await self._room(lane, size)
+            target = b"" if is_bound else self._target(destination)  # it may have another name by now
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, times, target, upload, transaction)
         if self._has_ledger and machine.serving and machine.run is not None:
@@ -339,6 +346,18 @@ class Producer:
         if not self._burst:
             await asyncio.sleep(0)
         return sequence
+
+    async def _room(self, lane: Lane, size: int) -> None:
+        """Waits until a message of `size` bytes may be numbered, or what it would be part of is known to be lost."""
+        await lane.room(size)
+        # Of a transacted session who waits is told of a break, too. Nobody keeps a message for the next link there: it
+        # would be in no transaction, and the commit of one that begins with it would be taken without it.
+        while self._transacted and not lane.machine.serving and lane.closed is None:
+            lane.part.state.check_receive()
+            await self._lifeline.ready()
+            if lane.has_room(size):
+                return
+            await lane.room(size)
 
     async def _links(
         self, correlation_id: str | None, reply_to: Destination | None, type_: str, encoding: str
@@ -351,7 +370,7 @@ class Producer:
     @asynccontextmanager
     async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
         """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile."""
-        bound = await self._bound_to(self._lifeline.temporaries.current(destination))
+        bound = await self._bound_to(destination)
         bound._users += 1
         try:
             yield bound
@@ -413,15 +432,26 @@ class Producer:
         Raises:
             FlushError: what failed since the last flush; the producer is closed all the same.
         """
+        failure: errors.SternaError | None = None
         try:
             if not self._transacted:
                 await self.flush()
-        finally:
-            # All are over before any answer is waited for, which may be cut off.
-            self._is_closed = True
-            bound = [told for one in self._bound.values() for told in one._sending.leave()]
-            self._bound.clear()
-            await asyncio.gather(*bound, *self._sending.leave())
+        except asyncio.CancelledError:
+            _look_at(self._leave())
+            raise
+        except errors.SternaError as error:
+            failure = error
+        # All are over before any answer is waited for, which may be cut off.
+        await asyncio.gather(*self._leave())
+        if failure is not None:
+            raise failure
+
+    def _leave(self) -> list[asyncio.Future[None]]:
+        """Ends it, with all that it has bound; each answer of a broker is a future."""
+        self._is_closed = True
+        bound = [told for one in self._bound.values() for told in one._sending.leave()]
+        self._bound.clear()
+        return [*bound, *self._sending.leave()]
 
     async def __aenter__(self) -> Producer:
         return self
@@ -449,8 +479,12 @@ async def opened(
 
 def _let_go(producer: Producer) -> None:
     """Ends it, and waits for nothing."""
-    for told in producer._sending.leave():
-        # Looked at, since nobody waits for it.
+    _look_at(producer._sending.leave())
+
+
+def _look_at(answers: list[asyncio.Future[None]]) -> None:
+    """Has each looked at when it is there, since nobody waits for it."""
+    for told in answers:
         told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

@@ -203,6 +203,33 @@ def test_contexts_are_made_chosen_and_listed(nothing_set: Path, capsys: pytest.C
     assert contexts.load().context("one").values["user"] == "alice"
 
 
+def test_two_that_save_contexts_at_once_both_can(nothing_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(name: str) -> contexts.Contexts:
+        return contexts.Contexts(nothing_set, name, {name: contexts.Context(name, "sternas://a", {})})
+
+    kept = os.fsync
+
+    def meanwhile(descriptor: int) -> None:
+        kept(descriptor)
+        monkeypatch.setattr(os, "fsync", kept)
+        contexts.save(made("other"))
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    contexts.save(made("one"))
+    assert contexts.load().current == "one"
+    assert stat.S_IMODE(nothing_set.stat().st_mode) == 0o600
+    full = OSError("no space left")
+
+    def fails(_: int) -> None:
+        raise full
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="no space left"):
+        contexts.save(made("two"))
+    assert [one.name for one in nothing_set.parent.iterdir()] == ["contexts.yaml"]
+    assert contexts.load().current == "one"
+
+
 def test_the_environment_chooses_a_context_and_a_url_makes_it_void(
     nothing_set: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

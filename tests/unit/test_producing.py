@@ -302,6 +302,15 @@ def test_a_producer_that_nobody_confirms_keeps_nothing_and_waits_for_its_outbox_
     assert machine.has_room(100), "it is not worth waiting for a link"
 
 
+def test_what_nobody_confirms_counts_for_no_link_while_it_goes_to_another_broker() -> None:
+    machine, outbox = Producing(1, InFlight(100), 1, keeps=False), Outbox()
+    machine.opened(Opened(5, b"", "", 0, 0, 0), 7, outbox, anew=True)
+    machine.give(b"x" * 100)
+    machine.moved()
+    machine.give(b"x" * 1000)
+    assert outbox.bytes == 100
+
+
 def test_what_is_told_of_a_confirmation_are_those_that_somebody_waits_for() -> None:
     machine = Producing(1, InFlight(100), 100, keeps=True)
     machine.give(b"1")

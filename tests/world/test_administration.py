@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import sterna.admin
+from sterna import errors
 
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
@@ -86,3 +88,38 @@ async def test_an_administrator_follows_a_queue_that_moves_to_and_fro(stage: Sta
             await asyncio.sleep(stage.random.random() * 0.002)
             await cluster.give("queue", name, "b1")
             assert await purging == 0, number
+
+
+@pytest.mark.parametrize("call", ["statistics", "browse", "begin_cut"])
+def test_who_asks_of_an_admin_client_that_is_closed_meanwhile_or_before_is_told_so(call: str) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        await connection.send("q", "x")
+        admin = await sterna.admin.connect(f"sterna://{broker.address}").__aenter__()
+
+        async def asks() -> None:
+            if call == "browse":
+                async for _ in admin.browse_queue("q"):
+                    pass
+            else:
+                await getattr(admin, call)()
+
+        for _ in range(2):
+            asking = asyncio.create_task(asks())
+            await asyncio.sleep(0.0001)
+            await admin.__aexit__(None, None, None)
+            # A task that is cancelled, though nobody has cancelled it, would end whoever waits for it, too.
+            await asyncio.wait((asking,))
+            assert not asking.cancelled()
+            assert type(asking.exception()) is errors.ClosedError
+        asking = asyncio.create_task(asks())
+        asking.cancel()
+        await asyncio.wait((asking,))
+        assert asking.cancelled()
+        async with admin:
+            await admin.statistics()
+        await connection.close()
+
+    shown()

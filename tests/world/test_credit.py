@@ -8,7 +8,7 @@ import gc
 import pytest
 import sterna
 import sterna.admin
-from sterna import AcknowledgeMode, errors
+from sterna import AcknowledgeMode, DeliveryMode, errors
 
 from tests.running import ANYTHING, manifest
 from tests.world.processes import current
@@ -139,3 +139,47 @@ async def test_the_answer_to_a_send_that_was_cut_short_is_nobodys(stage: Stage) 
     gc.collect()
     assert stage.faults() == []
     await connection.close()
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_who_waits_for_room_in_a_transaction_when_the_link_breaks_is_in_it_or_hears_that_it_is_lost(
+    is_begun: bool,
+) -> None:
+    """What begins one has lost nothing: it goes over the next link, and the commit has it."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        session = await connection.session(transacted=True)
+        producer = await session.producer("q")
+        flood = await connection.producer("flood", delivery_mode=DeliveryMode.RELIABLE)
+        if is_begun:
+            await producer.send("before")
+        assert broker.process is not None
+        stage.network.part(current(), broker.process)
+
+        async def floods() -> None:
+            while True:
+                await flood.send_soon(bytes(100_000))
+
+        flooding = asyncio.create_task(floods())
+        await asyncio.sleep(0.5)
+        sending = asyncio.create_task(producer.send("first"))
+        await asyncio.sleep(0.5)
+        assert not sending.done()
+        flooding.cancel()
+        stage.network.heal()
+        await stage.broken(connection)
+        if is_begun:
+            with pytest.raises(errors.TransactionRolledBackError):
+                await sending
+            await session.rollback()
+            await producer.send("first")
+        else:
+            await asyncio.wait_for(sending, 20)
+        await session.commit()
+        assert [one.body async for one in connection.browser("q")] == ["first"]
+        await connection.close()
+
+    shown()

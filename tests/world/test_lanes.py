@@ -168,3 +168,29 @@ async def test_a_lane_that_is_ended_while_the_other_one_is_opened_anew_is_opened
     await stage.until(lambda: not producer._sending.is_following)
     assert (first.is_open, second.is_open) == (True, True)
     await connection.close()
+
+
+@staged
+async def test_large_bodies_under_way_to_where_the_destination_was_are_nobody_s_error(stage: Stage) -> None:
+    cluster = await _with_a_queue(stage)
+    connection = await stage.connect(cluster.brokers["b1"])
+    reported: list[BaseException] = []
+    connection.on_error(reported.append)
+    producer = await connection.producer("orders")
+    stage.network.slow = 0.05
+
+    async def sends() -> None:
+        for _ in range(60):
+            await producer.send_soon(bytes(700_000))
+            await asyncio.sleep(0.005)
+
+    sending = asyncio.create_task(sends())
+    await asyncio.sleep(0.1)
+    await cluster.give("queue", "orders", "b0")
+    async with asyncio.timeout(60):
+        await sending
+        await producer.flush()
+    there, here = (_figures(cluster, broker).get("messages", 0) for broker in ("b0", "b1"))
+    assert (there > 0, there + here) == (True, 60)
+    assert reported == []
+    await connection.close()

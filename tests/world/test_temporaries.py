@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import sterna
 from sterna import errors
+from sterna._parts import part_of
 
 from tests.support.held_answers import HeldAnswers
 from tests.world.stage import Stage, staged
@@ -66,3 +67,77 @@ def test_one_whose_connection_breaks_while_it_is_deleted_is_deleted_under_its_ne
         await connection.close()
 
     shown()
+
+
+async def _interrupted(stage: Stage, connection: sterna.Connection) -> None:
+    """Breaks all connections; returns when this one has noticed."""
+    noticed = asyncio.Event()
+    connection.on_interrupted(lambda _: noticed.set())
+    stage.break_links()
+    await noticed.wait()
+
+
+@staged
+async def test_what_is_sent_to_one_while_it_has_no_name_goes_where_it_comes_again(stage: Stage) -> None:
+    """Also what was sent before, and has not arrived."""
+    connection, (place,) = await _one(stage)
+    consumer = await connection.consumer(place)
+    producer = await (await connection.session()).producer()
+    broker = stage.brokers[0]
+    assert broker.process is not None
+    for _ in range(3):
+        stage.network.part(stage.here, broker.process)
+        await producer.send_soon("before", destination=place)
+        await asyncio.sleep(1)
+        await _interrupted(stage, connection)
+        await producer.send_soon("meanwhile", destination=place)
+        stage.network.heal()
+        await asyncio.wait_for(producer.flush(), 60)
+        for body in ("before", "meanwhile"):
+            message = await consumer.receive(5)
+            assert message is not None
+            assert message.body == body
+    await connection.close()
+
+
+@staged
+async def test_in_a_cluster_one_producer_follows_it_under_all_its_names(stage: Stage) -> None:
+    cluster = await stage.two()
+    connection = await stage.connect(cluster.brokers["b0"])
+    told: list[BaseException] = []
+    connection.on_error(told.append)
+    place = await connection.temporary_queue()
+    session = await connection.session()
+    consumer, producer = await session.consumer(place), await session.producer()
+    for number in range(4):
+        await producer.send(f"{number}", destination=place, timeout=20)
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.body == f"{number}"
+        await stage.broken(connection)
+    # The anonymous one, and the one that it has for this.
+    assert (told, [len(part.producers) for part in part_of(session).parts]) == ([], [2])
+    await connection.close()
+
+
+@staged
+async def test_what_waits_for_room_meanwhile_goes_where_it_comes_again(stage: Stage) -> None:
+    connection, (place,) = await _one(stage)
+    consumer = await connection.consumer(place)
+    producer = await (await connection.session()).producer(window=1)
+    broker = stage.brokers[0]
+    assert broker.process is not None
+    stage.network.part(stage.here, broker.process)
+    await producer.send_soon("first", destination=place)
+    waiting = asyncio.create_task(producer.send_soon("second", destination=place))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await _interrupted(stage, connection)
+    stage.network.heal()
+    await asyncio.wait_for(waiting, 60)
+    await producer.flush()
+    for body in ("first", "second"):
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.body == body
+    await connection.close()

@@ -267,8 +267,6 @@ class Producing:
         if self.keeps:
             self.unconfirmed[sequence] = entry
             self.flow.bytes += all_of_it
-        else:
-            self.outbox.bytes += all_of_it
         if self.serving:
             self._bytes_sent += size
             self.bytes_left -= size
@@ -278,6 +276,8 @@ class Producing:
             else:
                 self._write(sequence, entry, transaction)
             if not self.keeps and self.run is not None:
+                # Not of what is written nowhere: the link that it left would have it count for those who are there.
+                self.outbox.bytes += all_of_it
                 self.run.waiting_bytes += all_of_it
         elif self.keeps:
             if self.is_away:
@@ -489,6 +489,12 @@ class Producing:
         self._catch_up()
 
     # --- The ends of links
+
+    def renamed(self, before: bytes, after: bytes) -> None:
+        """What is unconfirmed of a destination goes to another one on the next link."""
+        for entry in self.unconfirmed.values():
+            if isinstance(entry, Entry) and entry.destination == before:
+                entry.destination = after
 
     def lost(self) -> None:
         """The link is gone; numbering goes on without one."""
