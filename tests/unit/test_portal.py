@@ -44,3 +44,23 @@ def test_what_is_asked_while_another_thread_stops_it_is_refused(
 
     with pytest.raises(errors.ClosedError):
         portal.run(never())
+
+
+class _NoError(BaseException):
+    """What is no Exception."""
+
+
+@pytest.mark.parametrize("raised", [StopIteration, GeneratorExit, _NoError])
+def test_a_listener_that_raises_what_no_future_takes_ends_all_the_same(
+    portal: Portal, raised: type[BaseException]
+) -> None:
+    def fail() -> None:
+        raise raised
+
+    with ThreadPoolExecutor(1) as threads:
+        failing = threads.submit(portal.run, portal.outside(fail))
+        try:
+            with pytest.raises(RuntimeError, match="the listener raised"):
+                failing.result(10)
+        finally:
+            portal.stop()

@@ -178,8 +178,11 @@ class Portal:
                 # Before the message counts as done with.
                 self.settle()
                 return result
-            except (SystemExit, KeyboardInterrupt) as error:
-                # It would end the loop, on which everybody else waits.
+            except BaseException as error:
+                if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                    raise
+                # A future does not take a StopIteration, and its task would wait for ever; what is no Exception would
+                # end that task, or the loop, on which everybody else waits.
                 raise RuntimeError(f"the listener raised {error!r}") from error
 
         run = contextvars.Context().run
