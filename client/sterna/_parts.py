@@ -317,6 +317,7 @@ class Part:
                 settled.is_doubtful = True
         if self._next is not None:
             self._next.is_doubtful = True
+        self.state.withdrawn(source)
 
     def acknowledge_all(self) -> None:
         """Acknowledges what was handed out, in CLIENT mode, because another part of the session does."""

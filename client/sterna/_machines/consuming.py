@@ -240,6 +240,10 @@ class ConsumerState:
         self._to(Event.REFUSED)
         self.session.consumers.pop(self, None)
 
+    def withdrawn(self) -> None:
+        """The broker has ended it: what was handed out is void, as it has gone back or is no more."""
+        self._void()
+
     def closed(self) -> None:
         """It is over: nothing is handed out any more, and nothing said."""
         self._to(Event.ENDED)

@@ -440,6 +440,15 @@ class SessionState:
             del self.handed[source]
         return True
 
+    def withdrawn(self, source: int) -> None:
+        """The broker has ended all consumers of a source, and taken back what they had.
+
+        It may come again to a consumer opened anew, where nobody may acknowledge it before it was handed out. What was
+        handed out in a transaction stays in the books until that is rolled back, as it has to be.
+        """
+        if not self.transacted:
+            self.handed.pop(source, None)
+
     # --- Recovering
 
     def seen(self, only: int | None = None) -> list[pb.SeenSet]:
