@@ -586,5 +586,6 @@ def part_of(session: Session) -> Part:
 
 
 def abandon(session: Session) -> None:
-    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
-    part_of(session).abandon()
+    """Ends a session on all brokers without waiting for their word: whoever was making it was cancelled."""
+    for part in reversed(part_of(session).parts):
+        part.abandon()

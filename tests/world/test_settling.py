@@ -218,3 +218,21 @@ def test_what_was_handed_out_before_the_broker_ended_its_consumer_is_void(mode: 
         await connection.close()
 
     shown()
+
+
+@staged
+async def test_a_consumer_elsewhere_that_is_given_up_while_it_is_made_leaves_no_session_there(stage: Stage) -> None:
+    cluster = await stage.two("orders", "b0")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send("orders", "x")  # the connection to that broker stays
+    [before] = _sessions(cluster.brokers["b0"])
+    for step in range(20):
+        making = asyncio.create_task(connection.consumer("orders", acknowledge_mode=AcknowledgeMode.INDIVIDUAL))
+        await asyncio.sleep(step / 4_000)
+        making.cancel()
+        await asyncio.wait((making,))
+        if not making.cancelled():
+            await making.result().close()
+        await asyncio.sleep(1)
+        assert _sessions(cluster.brokers["b0"]) == [before], step
+    await connection.close()
