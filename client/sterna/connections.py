@@ -424,21 +424,27 @@ class Browsing:
         self._connection = connection
         self._arguments = (queue, selector, durable)
         self._browser: Consumer | None = None
+        self._is_closed = False
 
     def __aiter__(self) -> Browsing:
         return self
 
     async def __anext__(self) -> Message:
-        return await (self._browser or self._begun(await self._connection.default_session())).__anext__()
+        session = None if self._browser is not None or self._is_closed else await self._connection.default_session()
+        if session is not None and not self._is_closed:  # it may have been closed meanwhile
+            self._begun(session)
+        if self._browser is None:
+            raise StopAsyncIteration
+        return await self._browser.__anext__()
 
-    def _begun(self, session: Session) -> Consumer:
+    def _begun(self, session: Session) -> None:
         if self._browser is None:  # or another task that iterates over this one has begun meanwhile
             queue, selector, durable = self._arguments
             self._browser = session.browser(queue, selector=selector, durable=durable)
-        return self._browser
 
     async def close(self) -> None:
         """Ends the browser before it has seen everything."""
+        self._is_closed = True
         if self._browser is not None:
             await self._browser.close()
 
