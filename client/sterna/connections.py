@@ -7,14 +7,16 @@ destinations) survives breaks of the stream; the lifeline below sees to that, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from sterna import _homes, errors
 from sterna._failures import joined
 from sterna._homes import TEMPORARY_PREFIX, Homes
+from sterna._in_hand import holder, standing_for
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._parts import abandon, part_of
@@ -158,12 +160,15 @@ class Connection:
     ) -> None:
         await self.close(failed=kind is not None)
 
-    async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+    def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> Coroutine[Any, Any, None]:
         """Ends the connection: waits for confirmations and acknowledgements, at most so long, and says goodbye.
 
         Raises:
             FlushError: messages of `send_soon` failed.
         """
+        return standing_for(holder(), partial(self._close, failed=failed, timeout_s=timeout_s))
+
+    async def _close(self, *, failed: bool, timeout_s: float) -> None:
         failure: errors.SternaError | None = None
         if self._homes.root is self._home:
             failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
