@@ -223,7 +223,7 @@ class Consuming(Protocol):
         """What was handed out and what comes is void."""
 
     def recovered(self) -> None:
-        """What comes is good again."""
+        """An answer has come; what comes is good again, if it was the last one."""
 
     @property
     def is_closed(self) -> bool:
@@ -471,9 +471,8 @@ class SessionState:
         """One answer has come; with the last one, what comes is good again, and needs credit again."""
         if self.recovering:
             self.recovering -= 1
-            if not self.recovering:
-                for consumer in self.consumers:
-                    consumer.recovered()
+            for consumer in self.consumers:
+                consumer.recovered()
 
     # --- Transactions
 
