@@ -436,7 +436,9 @@ class Connection:
             self._portal.settle_all(_FAILED_S if failed else timeout_s)
             self._portal.run(self._twin.close(failed=failed, timeout_s=timeout_s))
         except errors.SternaError as error:
-            failure = error
+            # Another thread may have closed it meanwhile, which is what this one wants.
+            is_done = isinstance(error, errors.ClosedError) and self._portal.is_stopped
+            failure = None if is_done else error
         finally:
             self._portal.stop()
         if not failed:
