@@ -242,7 +242,7 @@ class ConsumerState:
 
     def withdrawn(self) -> None:
         """The broker has ended it: what was handed out is void, as it has gone back or is no more."""
-        self._void()
+        self.generation += 1
 
     def closed(self) -> None:
         """It is over: nothing is handed out any more, and nothing said."""
