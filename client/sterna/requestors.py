@@ -15,6 +15,7 @@ from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue
 from sterna.messages import Message
+from sterna.producers import is_over
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -73,11 +74,13 @@ class Requestor:
 
     @property
     def _is_open(self) -> bool:
-        """Whether replies come: the broker may have ended the consumer alone."""
+        """Whether requests leave and replies come: the broker may have ended one of both alone."""
+        if self._producer is None or is_over(self._producer):
+            return False
         return all(one is not None and one.closed is None for one in (self._session, self._consumer))
 
     def _leave(self) -> None:
-        """Gives up what there is still, where the broker has ended the consumer of replies."""
+        """Gives up what there is still, where the broker has ended a part of it."""
         session, self._session = self._session, None
         if session is None or session.closed is not None:
             return  # with the connection or the session all of it has gone

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import sterna
 import sterna.admin
 from sterna import DeliveryMode, errors
+from sterna._link import Link
 
 from tests.running import manifest
 from tests.world.brokers import Broker
@@ -192,3 +194,42 @@ async def test_requests_go_on_when_the_broker_has_ended_the_consumer_of_replies(
     assert len(asker._lifeline.temporaries._current) == 1, "the former one does not come again"
     await asker.close()
     await other.close()
+
+
+def test_a_connection_sends_and_asks_again_when_its_own_producers_were_refused_on_a_new_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are the connection's, and nobody else could make others."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection, other = await stage.connect(broker), await stage.connect(broker)
+
+        async def answer(message: sterna.Message) -> None:
+            await other.reply(message, "!")
+
+        await other.consumer("questions", listener=answer)
+        await connection.send("orders", "x")
+        assert (await connection.request("questions", "?")).body == "!"
+        asked = Link.request
+        refused: list[str] = []
+
+        async def request(link: Link, session: int, name: str, *content: Any, **how: Any) -> Any:
+            if name == "open_producer" and len(refused) < 2:
+                refused.append(name)
+                raise errors.LimitExceededError("there are too many")
+            return await asked(link, session, name, *content, **how)
+
+        await other.close()  # or its producer would be among the two
+        monkeypatch.setattr(Link, "request", request)
+        await stage.broken(connection)
+        assert len(refused) == 2
+        await connection.send("orders", "x")
+        other = await stage.connect(broker)
+        await other.consumer("questions", listener=answer)
+        assert (await connection.request("questions", "?", timeout=5)).body == "!"
+        await connection.close()
+        await other.close()
+
+    shown()
