@@ -304,6 +304,7 @@ class Feed:
         if self.part.state.handed.get(self.state.source):
             # What it took in the transaction under way has gone back.
             self.part.state.refused(error)
+        self.state.withdrawn()
         self.link = None  # there is nothing left to close there, and a transacted session may go elsewhere now
         self.fail(error)
 

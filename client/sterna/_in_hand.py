@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sterna._machines.consuming import Holder
@@ -21,6 +22,15 @@ def holder() -> Holder | None:
         return asyncio.current_task()
     except RuntimeError:
         return threading.current_thread()  # the blocking face asks from outside of the loop
+
+
+async def standing_for(who: Holder | None, closes: Callable[[], Awaitable[None]]) -> None:
+    """Closes something on behalf of `who`, though a time limit around it may run that in a task of its own."""
+    told = HOLDER.set(who)
+    try:
+        await closes()
+    finally:
+        HOLDER.reset(told)
 
 
 def has_ended_well(who: Holder | None) -> bool:

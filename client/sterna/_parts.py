@@ -317,6 +317,7 @@ class Part:
                 settled.is_doubtful = True
         if self._next is not None:
             self._next.is_doubtful = True
+        self.state.withdrawn(source)
 
     def acknowledge_all(self) -> None:
         """Acknowledges what was handed out, in CLIENT mode, because another part of the session does."""
@@ -585,5 +586,6 @@ def part_of(session: Session) -> Part:
 
 
 def abandon(session: Session) -> None:
-    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
-    part_of(session).abandon()
+    """Ends a session on all brokers without waiting for their word: whoever was making it was cancelled."""
+    for part in reversed(part_of(session).parts):
+        part.abandon()

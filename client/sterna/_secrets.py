@@ -43,7 +43,7 @@ async def reveal(secret: Secret, what: str) -> str:
         is_coroutine = inspect.iscoroutinefunction(secret) or inspect.iscoroutinefunction(
             getattr(secret, "__call__", None)  # noqa: B004 - the method itself is looked at
         )
-        found = secret() if is_coroutine else await asyncio.to_thread(secret)
+        found = secret() if is_coroutine else await asyncio.to_thread(_called, secret)
         text: object = await found if inspect.isawaitable(found) else found
     except Exception as error:
         # The words of an operating system's error name a file; others may hold anything, a secret too.
@@ -55,6 +55,14 @@ async def reveal(secret: Secret, what: str) -> str:
         cause = f"what provides the {what} gave a {type(text).__name__}"
         raise errors.UnauthenticatedError(cause, subject=what, remedy="let it give a str")
     return text
+
+
+def _called(secret: Callable[[], str | Awaitable[str]]) -> object:
+    try:
+        return secret()
+    except StopIteration as error:
+        # A future does not take it: whoever dials would wait for ever.
+        raise RuntimeError("there is no more") from error
 
 
 def authorization(user: str, password: str, token: str) -> tuple[tuple[str, str], ...]:

@@ -7,14 +7,16 @@ destinations) survives breaks of the stream; the lifeline below sees to that, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from sterna import _homes, errors
 from sterna._failures import joined
 from sterna._homes import TEMPORARY_PREFIX, Homes
+from sterna._in_hand import holder, standing_for
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._parts import abandon, part_of
@@ -27,7 +29,7 @@ from sterna.ledger import LedgerLike, book_of
 from sterna.messages import Message, Sent, made_of
 from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
-from sterna.producers import Producer, home_of, within
+from sterna.producers import Producer, home_of, is_over, within
 from sterna.requestors import NEEDS_RESPONDER, Requestor
 from sterna.sessions import Session
 from sterna.sessions import opened as open_session
@@ -158,12 +160,15 @@ class Connection:
     ) -> None:
         await self.close(failed=kind is not None)
 
-    async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+    def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> Coroutine[Any, Any, None]:
         """Ends the connection: waits for confirmations and acknowledgements, at most so long, and says goodbye.
 
         Raises:
             FlushError: messages of `send_soon` failed.
         """
+        return standing_for(holder(), partial(self._close, failed=failed, timeout_s=timeout_s))
+
+    async def _close(self, *, failed: bool, timeout_s: float) -> None:
         failure: errors.SternaError | None = None
         if self._homes.root is self._home:
             failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
@@ -272,7 +277,7 @@ class Connection:
     async def _anonymous(self) -> Producer:
         session = await self.default_session()
         async with self._making:
-            if self._sender is None or self._sender.session is not session:
+            if self._sender is None or self._sender.session is not session or is_over(self._sender):
                 self._sender = await session.producer()
             return self._sender
 
@@ -424,21 +429,27 @@ class Browsing:
         self._connection = connection
         self._arguments = (queue, selector, durable)
         self._browser: Consumer | None = None
+        self._is_closed = False
 
     def __aiter__(self) -> Browsing:
         return self
 
     async def __anext__(self) -> Message:
-        return await (self._browser or self._begun(await self._connection.default_session())).__anext__()
+        session = None if self._browser is not None or self._is_closed else await self._connection.default_session()
+        if session is not None and not self._is_closed:  # it may have been closed meanwhile
+            self._begun(session)
+        if self._browser is None:
+            raise StopAsyncIteration
+        return await self._browser.__anext__()
 
-    def _begun(self, session: Session) -> Consumer:
+    def _begun(self, session: Session) -> None:
         if self._browser is None:  # or another task that iterates over this one has begun meanwhile
             queue, selector, durable = self._arguments
             self._browser = session.browser(queue, selector=selector, durable=durable)
-        return self._browser
 
     async def close(self) -> None:
         """Ends the browser before it has seen everything."""
+        self._is_closed = True
         if self._browser is not None:
             await self._browser.close()
 

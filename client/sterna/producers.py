@@ -519,3 +519,8 @@ def may_batch(producer: Producer, *, targeted: bool) -> bool:
     if targeted is (producer.destination is not None):
         return False
     return not (targeted and producer._lifeline.cluster)
+
+
+def is_over(producer: Producer) -> bool:
+    """Whether the broker has ended it, as where it would not open it anew on a new link."""
+    return producer._lane.closed is not None

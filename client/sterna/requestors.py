@@ -15,6 +15,7 @@ from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue
 from sterna.messages import Message
+from sterna.producers import is_over
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -55,8 +56,9 @@ class Requestor:
 
     async def _open(self) -> None:
         async with self._opening:
-            if self._session is not None and self._session.closed is None:
+            if self._is_open:
                 return
+            self._leave()
             session = await self._connection.session()
             queue: Queue | None = None
             try:
@@ -69,6 +71,23 @@ class Requestor:
                     self._lifeline.abandon_temporary(queue)
                 raise
             self._queue, self._session = queue, session
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether requests leave and replies come: the broker may have ended one of both alone."""
+        if self._producer is None or is_over(self._producer):
+            return False
+        return all(one is not None and one.closed is None for one in (self._session, self._consumer))
+
+    def _leave(self) -> None:
+        """Gives up what there is still, where the broker has ended a part of it."""
+        session, self._session = self._session, None
+        if session is None or session.closed is not None:
+            return  # with the connection or the session all of it has gone
+        self.fail(errors.ConnectionLostError("the place for replies is gone", subject="request", retryable=True))
+        abandon(session)
+        if self._queue is not None:
+            self._lifeline.abandon_temporary(self._queue)
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.pop(message.correlation_id or "", None)
@@ -83,18 +102,27 @@ class Requestor:
         self._count += 1
         correlation_id = options.pop("correlation_id", "") or f"{self._prefix}-{self._count}"
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        confirmed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         try:
-            await self._producer.send(
-                body, destination=destination, correlation_id=correlation_id, reply_to=self._queue, **options
+            await self._producer.send_soon(
+                body,
+                destination=destination,
+                correlation_id=correlation_id,
+                reply_to=self._queue,
+                on_completion=confirmed,  # type: ignore[arg-type]
+                **options,
             )
+            # When the connection breaks the reply is lost at once; a confirmation comes on the next one, perhaps never.
+            await asyncio.wait((confirmed, future), return_when=asyncio.FIRST_COMPLETED)
+            if not future.done():
+                await confirmed
             return await future
         finally:
             self._waiting.pop(correlation_id, None)
-            if not future.done():
-                future.cancel()
-            elif not future.cancelled():
-                future.exception()  # looked at, also where the sending failed first
+            for one in (confirmed, future):
+                if not one.cancel() and not one.cancelled():
+                    one.exception()  # looked at, also where the other has failed first
 
     def interrupted(self, reason: errors.SternaError) -> None:
         """The place for replies is gone."""

@@ -11,11 +11,13 @@ The rules stand in `_machines.settling`; what is behind a session on one broker 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
+from sterna._in_hand import holder, standing_for
 from sterna._listening import Listener
 from sterna._parts import Part
 from sterna.consumers import Consumer, ConsumerOptions, listen
@@ -183,13 +185,13 @@ class Session:
 
     # --- Closing
 
-    async def close(self, *, failed: bool = False) -> None:
+    def close(self, *, failed: bool = False) -> Coroutine[Any, Any, None]:
         """Ends the session: an open transaction is rolled back, what is unacknowledged is delivered again to others.
 
         In AUTO mode what the caller's own iteration handed out last counts as done, unless `failed`; what another task
         has in hand comes again, flagged. What was only prefetched goes back uncounted (EMS-DEST-A23).
         """
-        await self._part.close(failed=failed)
+        return standing_for(holder(), partial(self._part.close, failed=failed))
 
     async def __aenter__(self) -> Session:
         return self

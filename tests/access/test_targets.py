@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,9 @@ async def test_a_secret_that_cannot_be_had_says_so_and_may_be_had_later(tmp_path
         await reveal(SecretFile(tmp_path / "missing"), "password")
     with pytest.raises(errors.UnauthenticatedError, match="gave a int"):
         await reveal(lambda: 7, "password")  # type: ignore[arg-type, return-value]
+    nothing: Iterator[str] = iter(())
+    with pytest.raises(errors.UnauthenticatedError, match="password could not be had"):
+        await asyncio.wait_for(reveal(lambda: next(nothing), "password"), 10)  # which no future takes
 
 
 def test_calls_carry_what_grpcurl_users_can_type() -> None:

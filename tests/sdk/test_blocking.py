@@ -186,3 +186,22 @@ def test_what_a_completion_raises_is_logged(url: str, name: str, caplog: pytest.
         producer.flush()
         assert called.wait(10)
     eventually_blocking(lambda: "a callback of the application failed" in caplog.text)
+
+
+def test_a_close_is_no_error_where_another_thread_closes_at_the_same_time(url: str, name: str) -> None:
+    connection = blocking.connect(url)
+    portal = connection._portal
+    settle_all = portal.settle_all
+
+    def closed_meanwhile(timeout_s: float | None = None) -> None:
+        portal.settle_all = settle_all  # type: ignore[method-assign]
+        other = threading.Thread(target=connection.close)
+        other.start()
+        other.join(10)
+        assert portal.is_stopped
+        settle_all(timeout_s)
+
+    portal.settle_all = closed_meanwhile  # type: ignore[method-assign]
+    connection.close()
+    with pytest.raises(errors.ClosedError):
+        connection.send(name, "x")

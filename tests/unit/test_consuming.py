@@ -69,6 +69,10 @@ def test_a_loop_that_has_ended_says_nothing_of_the_one_behind_it() -> None:
     assert told(AcknowledgeMode.AUTO, "bdddieic") == ""
 
 
+def test_what_the_first_of_two_recovers_cuts_short_is_not_put_together_with_what_comes_before_the_second() -> None:
+    assert told(AcknowledgeMode.CLIENT, "ddrbdrbdrarbdr", 3, 0) == ""
+
+
 class Walk(RuleBasedStateMachine):
     """Long stories."""
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable
 import pytest
 import sterna
 from sterna import AcknowledgeMode, errors
+from sterna.connections import Browsing
 
 from tests.world.stage import Stage, staged
 
@@ -157,3 +158,22 @@ async def test_one_that_has_not_seen_all_when_the_queue_moves_says_so(stage: Sta
         await asyncio.wait_for(_looked(connection.browser("orders"), seen, 10, goes), 20)
     assert len(seen) == 10
     await connection.close()
+
+
+@staged
+async def test_one_that_is_closed_while_the_first_look_is_prepared_is_not_opened(stage: Stage) -> None:
+    await _filled(stage, 1)
+    for step in range(20):
+        connection = await stage.connect(stage.brokers[0])  # which has no session yet
+        browser = connection.browser("orders")
+
+        async def looks(at: Browsing = browser) -> None:
+            await anext(at, None)
+
+        looking = asyncio.create_task(looks())
+        await asyncio.sleep(step / 4_000)
+        await asyncio.wait_for(browser.close(), 10)
+        await asyncio.wait_for(looking, 10)
+        assert connection._lifeline._feeds == {}, step
+        assert [one async for one in browser] == [], step
+        await connection.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import sterna
+import sterna.admin
 from sterna import DeliveryMode, errors
+from sterna._link import Link
 
 from tests.running import manifest
 from tests.world.brokers import Broker
@@ -141,3 +144,92 @@ async def test_who_consumes_at_the_end_of_a_bridge_may_answer(stage: Stage) -> N
     assert (await asker.request("asked", "?", timeout=5)).body == "!"
     await asker.close()
     await listener.close()
+
+
+@pytest.mark.covers("EMS-CLI-A28")
+@staged
+async def test_a_request_fails_when_its_connection_breaks_though_it_was_not_confirmed(stage: Stage) -> None:
+    """It may be confirmed on the next connection, which may never come; a reply never will."""
+    broker = await stage.broker()
+    asker, other = await stage.connect(broker), await stage.connect(broker)
+    await other.consumer("questions", listener=lambda _: None)
+    with pytest.raises(errors.RequestTimeoutError):
+        await asker.request("questions", "?", timeout=1)
+    for link in stage.network.links:
+        link.stall(1)
+    asking = asyncio.create_task(asker.request("questions", "?", timeout=None))
+    await asyncio.sleep(0.1)
+    broker.kill()
+    await asyncio.wait((asking,), timeout=5)
+    with pytest.raises(errors.ConnectionLostError):
+        asking.result()
+    await broker.start()
+    await asker.close()
+    await other.close()
+
+
+@pytest.mark.covers("EMS-CLI-A28")
+@staged
+async def test_requests_go_on_when_the_broker_has_ended_the_consumer_of_replies(stage: Stage) -> None:
+    broker = await stage.broker()
+    asker, other = await stage.connect(broker), await stage.connect(broker)
+    asked: list[sterna.Message] = []
+
+    async def answer(message: sterna.Message) -> None:
+        asked.append(message)
+        await other.reply(message, "!")
+
+    await other.consumer("questions", listener=answer)
+    assert (await asker.request("questions", "?")).body == "!"
+    [former] = asked
+    assert former.reply_to is not None
+    ended = asyncio.Event()
+    asker.on_error(lambda _: ended.set())
+    async with sterna.admin.connect(f"sterna://{broker.address}") as admin:
+        await admin.delete("Queue", former.reply_to.name, with_messages=True)
+    await ended.wait()
+    assert (await asker.request("questions", "?", timeout=5)).body == "!"
+    assert asked[1].reply_to != former.reply_to
+    await stage.broken(asker)
+    assert len(asker._lifeline.temporaries._current) == 1, "the former one does not come again"
+    await asker.close()
+    await other.close()
+
+
+def test_a_connection_sends_and_asks_again_when_its_own_producers_were_refused_on_a_new_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are the connection's, and nobody else could make others."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection, other = await stage.connect(broker), await stage.connect(broker)
+
+        async def answer(message: sterna.Message) -> None:
+            await other.reply(message, "!")
+
+        await other.consumer("questions", listener=answer)
+        await connection.send("orders", "x")
+        assert (await connection.request("questions", "?")).body == "!"
+        asked = Link.request
+        refused: list[str] = []
+
+        async def request(link: Link, session: int, name: str, *content: Any, **how: Any) -> Any:
+            if name == "open_producer" and len(refused) < 2:
+                refused.append(name)
+                raise errors.LimitExceededError("there are too many")
+            return await asked(link, session, name, *content, **how)
+
+        await other.close()  # or its producer would be among the two
+        monkeypatch.setattr(Link, "request", request)
+        await stage.broken(connection)
+        assert len(refused) == 2
+        await connection.send("orders", "x")
+        other = await stage.connect(broker)
+        await other.consumer("questions", listener=answer)
+        assert (await connection.request("questions", "?", timeout=5)).body == "!"
+        await connection.close()
+        await other.close()
+
+    shown()

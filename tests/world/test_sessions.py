@@ -312,3 +312,42 @@ def test_a_consumer_that_cannot_be_opened_anew_ends_with_what_was_said_last(
         await connection.close()
 
     shown()
+
+
+@pytest.mark.parametrize("closes", ["consumer", "session", "connection"])
+def test_a_close_within_a_time_limit_is_that_of_whoever_called_it(closes: str) -> None:
+    """`asyncio.wait_for` may run it in a task of its own: what its caller was handed last is done with all the same."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        await _filled(connection, "q", 1)
+        session = await connection.session()
+        consumer = await session.consumer("q")
+        async for _ in consumer:
+            break
+        closing: dict[str, Any] = {"consumer": consumer, "session": session, "connection": connection}
+        await asyncio.create_task(closing[closes].close())
+        again = await stage.connect(broker)
+        assert await _drained(again, "q") == []
+        await again.close()
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_a_listener_may_close_its_session_within_a_time_limit(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    session = await connection.session()
+    closed = asyncio.Event()
+
+    async def listener(_: sterna.Message) -> None:
+        await asyncio.create_task(session.close())
+        closed.set()
+
+    await session.consumer("q", listener=listener)
+    await connection.send("q", "x")
+    await asyncio.wait_for(closed.wait(), 10)
+    await connection.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sterna
+import sterna.admin
 from sterna import AcknowledgeMode
 
 from tests.world.brokers import Broker
@@ -195,4 +196,43 @@ async def test_an_acknowledgement_that_comes_behind_the_loss_of_its_destination_
     for frame in held:
         handle(frame)
     assert await acknowledging is False
+    await connection.close()
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.CLIENT])
+def test_what_was_handed_out_before_the_broker_ended_its_consumer_is_void(mode: AcknowledgeMode) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        await connection.send("orders", "x")
+        session = await connection.session(mode)
+        consumer = await session.consumer("orders")
+        message = await consumer.receive(5)
+        assert message is not None
+        async with sterna.admin.connect(f"sterna://{broker.address}") as admin:
+            await admin.delete("Queue", "orders", with_messages=True)
+        await stage.until(lambda: consumer.closed)
+        assert await message.acknowledge() is False
+        assert session._part.state.handed == {}, "what comes of it to another consumer is not acknowledged with others"
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_a_consumer_elsewhere_that_is_given_up_while_it_is_made_leaves_no_session_there(stage: Stage) -> None:
+    cluster = await stage.two("orders", "b0")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send("orders", "x")  # the connection to that broker stays
+    [before] = _sessions(cluster.brokers["b0"])
+    for step in range(20):
+        making = asyncio.create_task(connection.consumer("orders", acknowledge_mode=AcknowledgeMode.INDIVIDUAL))
+        await asyncio.sleep(step / 4_000)
+        making.cancel()
+        await asyncio.wait((making,))
+        if not making.cancelled():
+            await making.result().close()
+        await asyncio.sleep(1)
+        assert _sessions(cluster.brokers["b0"]) == [before], step
     await connection.close()

@@ -240,6 +240,10 @@ class ConsumerState:
         self._to(Event.REFUSED)
         self.session.consumers.pop(self, None)
 
+    def withdrawn(self) -> None:
+        """The broker has ended it: what was handed out is void, as it has gone back or is no more."""
+        self.generation += 1
+
     def closed(self) -> None:
         """It is over: nothing is handed out any more, and nothing said."""
         self._to(Event.ENDED)
@@ -350,13 +354,14 @@ class ConsumerState:
         self._deadlines.clear()
 
     def recovered(self) -> None:
-        """What comes now is good again, and needs credit again."""
+        """What comes behind the last answer is good again, and needs credit again."""
         if self._partial is not None and not self.browses:
             # The broker had sent a part of it, and counts it; the rest does not come.
             self.window.received(1)
             self.window.took(1, size_of(self._partial))
             self._partial, self._pieces, self._pieces_bytes = None, [], 0
-        self.is_due = not self.is_asked
+        if not self.session.recovering:
+            self.is_due = not self.is_asked
 
     # --- Handing out
 

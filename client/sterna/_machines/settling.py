@@ -223,7 +223,7 @@ class Consuming(Protocol):
         """What was handed out and what comes is void."""
 
     def recovered(self) -> None:
-        """What comes is good again."""
+        """An answer has come; what comes is good again, if it was the last one."""
 
     @property
     def is_closed(self) -> bool:
@@ -440,6 +440,15 @@ class SessionState:
             del self.handed[source]
         return True
 
+    def withdrawn(self, source: int) -> None:
+        """The broker has ended all consumers of a source, and taken back what they had.
+
+        It may come again to a consumer opened anew, where nobody may acknowledge it before it was handed out. What was
+        handed out in a transaction stays in the books until that is rolled back, as it has to be.
+        """
+        if not self.transacted:
+            self.handed.pop(source, None)
+
     # --- Recovering
 
     def seen(self, only: int | None = None) -> list[pb.SeenSet]:
@@ -462,9 +471,8 @@ class SessionState:
         """One answer has come; with the last one, what comes is good again, and needs credit again."""
         if self.recovering:
             self.recovering -= 1
-            if not self.recovering:
-                for consumer in self.consumers:
-                    consumer.recovered()
+            for consumer in self.consumers:
+                consumer.recovered()
 
     # --- Transactions
 

@@ -196,6 +196,9 @@ class Batch:
 
     def _taken(self, size: int) -> None:
         self._items.popleft()
+        self._count(size)
+
+    def _count(self, size: int) -> None:
         self._bytes_handed += size
         self._handed += 1
         if self._handed >= self._wake_at:
@@ -204,11 +207,15 @@ class Batch:
                 self._changed.notify_all()
 
     def give_up(self) -> None:
-        """Nothing is taken any more: the connection is closed."""
-        while self._items:
-            _, options, _, size, _ = self._items[0]
+        """Nothing is taken any more: the connection is closed. Several threads may find that at once."""
+        while True:
+            try:
+                _, options, _, size, _ = self._items.popleft()
+            except IndexError:
+                break
             self._fail(options, errors.ClosedError("the connection was closed", subject="connection"))
-            self._taken(size)
+            with self._changed:
+                self._count(size)
         with self._changed:
             self._is_told = self._is_draining = False
 

@@ -436,13 +436,17 @@ class Connection:
             self._portal.settle_all(_FAILED_S if failed else timeout_s)
             self._portal.run(self._twin.close(failed=failed, timeout_s=timeout_s))
         except errors.SternaError as error:
-            failure = error
+            failure = None if self._is_done(error) else error
         finally:
             self._portal.stop()
         if not failed:
             self._portal.raise_failures(failure)
         elif failure is not None:
             raise failure
+
+    def _is_done(self, error: errors.SternaError) -> bool:
+        """Whether another thread has closed it meanwhile, which is what a close wants."""
+        return isinstance(error, errors.ClosedError) and self._portal.is_stopped
 
     def __enter__(self) -> Connection:
         return self

@@ -36,6 +36,8 @@ class Portal:
         self._listeners = concurrent.futures.ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix="sterna-listener")
         self._callbacks = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sterna-callback")
         self._batches: WeakKeyDictionary[Batch, None] = WeakKeyDictionary()
+        # One thread may make a producer while another one goes through them.
+        self._counting = threading.Lock()
         # What this thread has left in batches, by the last ticket of each.
         self._here = threading.local()
         self._stopped = False
@@ -76,7 +78,12 @@ class Portal:
 
     def batch(self, batch: Batch) -> None:
         """One more batch of messages for the loop."""
-        self._batches[batch] = None
+        with self._counting:
+            self._batches[batch] = None
+
+    def _all(self) -> list[Batch]:
+        with self._counting:
+            return list(self._batches)
 
     def take(self, batch: Batch) -> None:
         """Has the loop's thread take what there is of a batch."""
@@ -112,7 +119,7 @@ class Portal:
         """Waits until the loop's thread has taken what anybody has left for it; for each batch at most so long."""
         if threading.current_thread() is self._thread:
             return
-        for batch in list(self._batches):
+        for batch in self._all():
             batch.wait(timeout_s=timeout_s)
         if tickets := getattr(self._here, "tickets", None):
             tickets.clear()
@@ -124,7 +131,7 @@ class Portal:
             FlushError: with all of it.
             SternaError: what else failed before.
         """
-        if (failure := joined([before, *(batch.take_failures() for batch in list(self._batches))])) is not None:
+        if (failure := joined([before, *(batch.take_failures() for batch in self._all())])) is not None:
             raise failure
 
     # --- Calls
@@ -178,8 +185,11 @@ class Portal:
                 # Before the message counts as done with.
                 self.settle()
                 return result
-            except (SystemExit, KeyboardInterrupt) as error:
-                # It would end the loop, on which everybody else waits.
+            except BaseException as error:
+                if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                    raise
+                # A future does not take a StopIteration, and its task would wait for ever; what is no Exception would
+                # end that task, or the loop, on which everybody else waits.
                 raise RuntimeError(f"the listener raised {error!r}") from error
 
         run = contextvars.Context().run
@@ -198,7 +208,7 @@ class Portal:
             self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        for batch in list(self._batches):
+        for batch in self._all():
             batch.give_up()
         self._listeners.shutdown(wait=False)
         self._callbacks.shutdown(wait=False)
