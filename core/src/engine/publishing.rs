@@ -168,7 +168,7 @@ impl Engine {
         if !postpones {
             return closed;
         }
-        producer.postponed.add(&told_of(frame), closed.is_err(), now_ms);
+        producer.postponed.add(&told_of(frame), now_ms);
         let number = producer.number;
         closed.and_then(|()| Err(postponed::refusal(number)))
     }
