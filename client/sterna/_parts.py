@@ -481,6 +481,12 @@ class Part:
         seen = self.state.seen()
         if link is not None:
             self.gather(link)
+        if self.closed is None:  # or another call was faster
+            await self._close()
+        if failure is not None and not failed:
+            raise failure
+
+    async def _close(self) -> None:
         outstanding = list(self._outstanding)
         self.fail(errors.ClosedError("the session was closed", subject="session"))
         if link is not None:
@@ -489,8 +495,6 @@ class Part:
             for one in outstanding:
                 with contextlib.suppress(errors.SternaError):
                     await one  # a refusal was reported when it came
-        if failure is not None and not failed:
-            raise failure
 
     async def _wind_up(self, *, failed: bool) -> errors.SternaError | None:
         await self.branches.leave(self)
