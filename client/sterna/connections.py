@@ -432,6 +432,7 @@ class Browsing:
         return await (self._browser or self._begun(await self._connection.default_session())).__anext__()
 
     def _begun(self, session: Session) -> Consumer:
+        self._is_closed = False
         if self._browser is None:  # or another task that iterates over this one has begun meanwhile
             queue, selector, durable = self._arguments
             self._browser = session.browser(queue, selector=selector, durable=durable)
@@ -441,11 +442,14 @@ class Browsing:
         """Ends the browser before it has seen everything."""
         if self._browser is not None:
             await self._browser.close()
+            if self._is_closed:
+                raise StopAsyncIteration
 
     async def __aenter__(self) -> Browsing:
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self._is_closed = True
     ) -> None:
         await self.close()

@@ -144,7 +144,8 @@ class Producer:
                 part, homes = self._sending.part, self._lifeline.homes
                 if destination.name.startswith(TEMPORARY_PREFIX) and homes is not None:
                     # A place for replies is on the broker of whoever asked; its name says which.
-                    broker = destination.name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
+                    name = self._lifeline.temporaries.current(destination).name
+                    broker = name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
                     other = homes.named(broker)
                     part = await part.branches.part_at(other) if other is not None else part
                 bound = await opened(part, destination, self.options, self._sending.failures)
@@ -350,8 +351,11 @@ class Producer:
 
     @asynccontextmanager
     async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
-        """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile."""
-        bound = await self._bound_to(self._lifeline.temporaries.current(destination))
+        """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile.
+
+        A temporary one of this connection goes by its first name: by another it would not be known after a break.
+        """
+        bound = await self._bound_to(destination)
         bound._users += 1
         try:
             yield bound
