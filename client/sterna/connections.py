@@ -27,7 +27,7 @@ from sterna.ledger import LedgerLike, book_of
 from sterna.messages import Message, Sent, made_of
 from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
-from sterna.producers import Producer, home_of, within
+from sterna.producers import Producer, home_of, is_over, within
 from sterna.requestors import NEEDS_RESPONDER, Requestor
 from sterna.sessions import Session
 from sterna.sessions import opened as open_session
@@ -272,9 +272,10 @@ class Connection:
     async def _anonymous(self) -> Producer:
         session = await self.default_session()
         async with self._making:
-            if self._sender is None or self._sender.session is not session:
-                self._sender = await session.producer()
-            return self._sender
+            sender = self._sender
+            if sender is None or sender.session is not session or is_over(sender):
+                sender = self._sender = await session.producer()
+            return sender
 
     def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Browsing:
         """As `session.browser`, in the default session."""

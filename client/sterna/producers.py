@@ -458,6 +458,11 @@ def _let_go(producer: Producer) -> None:
         told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
+def is_over(producer: Producer) -> bool:
+    """Whether nothing can be sent with it any more."""
+    return producer._is_closed or producer._lane.closed is not None
+
+
 async def home_of(producer: Producer, destination: Destination) -> Lifeline:
     """The lifeline to the broker that a destination lives on, as an anonymous producer finds it."""
     return (await producer._bound_to(destination))._lifeline

@@ -15,6 +15,7 @@ from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue
 from sterna.messages import Message
+from sterna.producers import is_over
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -55,8 +56,9 @@ class Requestor:
 
     async def _open(self) -> None:
         async with self._opening:
-            if self._session is not None and self._session.closed is None:
+            if self._session is not None and self._is_usable(self._session):
                 return
+            self._let_go()
             session = await self._connection.session()
             queue: Queue | None = None
             try:
@@ -69,6 +71,20 @@ class Requestor:
                     self._lifeline.abandon_temporary(queue)
                 raise
             self._queue, self._session = queue, session
+
+    def _is_usable(self, session: Session) -> bool:
+        """Whether what there is can ask and hear: a break may have ended any of it, where it was refused afterwards."""
+        if session.closed is not None or self._consumer is None or self._producer is None:
+            return False
+        return self._consumer.closed is None and not is_over(self._producer)
+
+    def _let_go(self) -> None:
+        """Ends what was made before, if it is there still."""
+        session, queue, self._session, self._queue = self._session, self._queue, None, None
+        if session is not None and session.closed is None:
+            abandon(session)
+        if queue is not None:
+            self._lifeline.abandon_temporary(queue)
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.pop(message.correlation_id or "", None)
@@ -90,7 +106,8 @@ class Requestor:
             )
             return await future
         finally:
-            self._waiting.pop(correlation_id, None)
+            if self._waiting.get(correlation_id) is future:  # the application may use an id again
+                del self._waiting[correlation_id]
             if not future.done():
                 future.cancel()
             elif not future.cancelled():
