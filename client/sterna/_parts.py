@@ -214,10 +214,14 @@ class Part:
             raise missing
 
     async def start(self, *, stop: bool) -> None:
-        """Lets deliveries go on, or stops them."""
-        for part in self.parts:
+        """Lets deliveries go on, or stops them: everywhere at once, since a broker may be away."""
+        parts = self.parts
+        for part in parts:
             part.is_stopped = stop
-            await part.request("start", pb.Start(stop=stop))
+        asking = [part.request("start", pb.Start(stop=stop)) for part in parts]
+        for error in await asyncio.gather(*asking, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def request(self, name: str, content: Any) -> None:
         """Asks for what is the same on any link."""
@@ -477,16 +481,16 @@ class Part:
         except asyncio.CancelledError:
             self.break_off_all()
             raise
-        link = self.link
-        seen = self.state.seen()
-        if link is not None:
-            self.gather(link)
         if self.closed is None:  # or another call was faster
             await self._close()
         if failure is not None and not failed:
             raise failure
 
     async def _close(self) -> None:
+        link = self.link
+        seen = self.state.seen()
+        if link is not None:
+            self.gather(link)
         outstanding = list(self._outstanding)
         self.fail(errors.ClosedError("the session was closed", subject="session"))
         if link is not None:
@@ -589,5 +593,6 @@ def part_of(session: Session) -> Part:
 
 
 def abandon(session: Session) -> None:
-    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
-    part_of(session).abandon()
+    """Ends a session, on all brokers, without waiting for a word of theirs: whoever was making it was cancelled."""
+    for part in reversed(part_of(session).parts):
+        part.abandon()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Generator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from sterna import _homes, errors
 from sterna._failures import joined
@@ -19,6 +19,7 @@ from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._parts import abandon, part_of
 from sterna._secrets import Secret
+from sterna._surroundings import monotonic_s
 from sterna._version import __version__
 from sterna.bodies import Body
 from sterna.consumers import Consumer, own_session
@@ -33,6 +34,9 @@ from sterna.sessions import Session
 from sterna.sessions import opened as open_session
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
+
+#: So long a connection's own broker may take for its answers, where those of others have taken all the time there was.
+_LAST_S: Final = 1.0
 
 
 def connect(
@@ -165,10 +169,13 @@ class Connection:
             FlushError: messages of `send_soon` failed.
         """
         failure: errors.SternaError | None = None
-        if self._homes.root is self._home:
+        began_s = monotonic_s()
+        if self._homes.root is self._home and self._lifeline.is_begun:
             failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
+        # It had all that time to be confirmed, too; what is done with is still to be said.
+        left_s = max(timeout_s - (monotonic_s() - began_s), min(timeout_s, _LAST_S))
         try:
-            await self._lifeline.close(failed=failed, timeout_s=timeout_s)
+            await self._lifeline.close(failed=failed, timeout_s=left_s)
         except errors.SternaError as error:
             failure = joined((failure, error))
         if failure is not None:
@@ -425,6 +432,7 @@ class Browsing:
         self._connection = connection
         self._arguments = (queue, selector, durable)
         self._browser: Consumer | None = None
+        self._is_closed = False
 
     def __aiter__(self) -> Browsing:
         return self
@@ -433,24 +441,23 @@ class Browsing:
         return await (self._browser or self._begun(await self._connection.default_session())).__anext__()
 
     def _begun(self, session: Session) -> Consumer:
-        self._is_closed = False
         if self._browser is None:  # or another task that iterates over this one has begun meanwhile
+            if self._is_closed:
+                raise StopAsyncIteration
             queue, selector, durable = self._arguments
             self._browser = session.browser(queue, selector=selector, durable=durable)
         return self._browser
 
     async def close(self) -> None:
         """Ends the browser before it has seen everything."""
+        self._is_closed = True
         if self._browser is not None:
             await self._browser.close()
-            if self._is_closed:
-                raise StopAsyncIteration
 
     async def __aenter__(self) -> Browsing:
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-        self._is_closed = True
     ) -> None:
         await self.close()
