@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sterna
 from sterna import AcknowledgeMode, errors
-from sterna._link import Link
+from sterna._link import Link, LinkLostError
 
 from tests.world.brokers import Broker
 from tests.world.stage import Stage, staged
@@ -376,6 +376,35 @@ def test_listeners_that_close_each_what_the_other_belongs_to_do_not_wait_for_one
             await asyncio.wait_for(session.close(), 20)
         await stage.until(lambda: len(ended) == 2)
         assert [row["consumers"] for row in broker.connections()] == [0]
+        await connection.close()
+
+    shown()
+
+
+def test_the_end_of_a_subscription_whose_answer_is_lost_with_the_connection_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked for again, and is not there any more; what never was is an error as before."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await stage.connect(await stage.broker(), client_id="me")
+        session = await connection.session()
+        await (await session.consumer(sterna.Topic("news"), durable="mine")).close()
+        begun = Link.begin
+
+        def begin(link: Link, number: int, name: str, content: Any, settle: Callable[[Any, Any], None]) -> None:
+            def breaks(_reply: Any, _error: errors.SternaError | None) -> None:
+                monkeypatch.undo()
+                stage.break_links()
+                settle(None, LinkLostError("the connection broke", retryable=True))
+
+            begun(link, number, name, content, breaks if name == "unsubscribe" else settle)
+
+        monkeypatch.setattr(Link, "begin", begin)
+        await asyncio.wait_for(session.unsubscribe("mine"), 20)
+        with pytest.raises(errors.NoSuchSubscriptionError):
+            await session.unsubscribe("mine")
         await connection.close()
 
     shown()
