@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sterna import errors
-from sterna._link import LeftError
+from sterna._link import LeftError, LinkLostError
 from sterna._pauses import HOPS_MAX, pause_s
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._roles import PartRole
 from sterna._surroundings import monotonic_s
 from sterna.options import Reconnect
@@ -41,6 +42,9 @@ class Rooted(PartRole, Protocol):
 
     def abandon(self) -> None:
         """Ends it without waiting for the broker's word."""
+
+    async def request(self, name: str, content: Any) -> None:
+        """Asks for what is the same on any link."""
 
     def another(self: P, lifeline: Lifeline) -> P:
         """A branch of it, for another broker."""
@@ -195,6 +199,27 @@ class Branches(Generic[P]):
                 self._by_lifeline[lifeline] = branch
                 self.has_any = True
             return branch
+
+    async def unsubscribe(self, name: str) -> None:
+        """See Session.unsubscribe."""
+        # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
+        # Those that are away are waited for where none of the others has it.
+        homes = self.root.lifeline.homes
+        places = homes.lifelines if homes is not None else [self.root.lifeline]
+        missing: errors.NoSuchSubscriptionError | None = None
+        was_cut = False
+        for place in sorted(places, key=lambda one: not one.connected):
+            part = await self.part_at(place)
+            try:
+                await part.request("unsubscribe", pb.Unsubscribe(name=name))
+            except errors.NoSuchSubscriptionError as error:
+                missing = error
+                # The first try had no answer: it may be that which has ended it.
+                was_cut = was_cut or isinstance(error.__cause__, LinkLostError)
+            else:
+                return
+        if missing is not None and not was_cut:
+            raise missing
 
     async def following(
         self, part: P, make: Callable[[P], Awaitable[Made]], moved: errors.MovedError | None = None

@@ -98,6 +98,8 @@ class Feed:
         self._drainers: dict[asyncio.Future[None], Holder | None] = {}
         #: The listener that finishes with what it has, and what is done when the broker knows that it takes no more.
         self._ending: Listening | None = None
+        #: The same where it is being closed.
+        self._stopping: Listening | None = None
         self._withdrawal: asyncio.Future[None] | None = None
         #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
         self._is_opening = False
@@ -421,12 +423,13 @@ class Feed:
     async def stop_listening(self) -> None:
         """Lets the listener finish with the message it has, then hands out no more."""
         self.is_left = True
-        listening, self.listening = self.listening, None
-        if listening is None or listening.is_current:
-            return
-        if listening.is_busy:
-            self._take_no_more()
-        await listening.end()
+        if self.listening is not None:
+            self._stopping, self.listening = self.listening, None
+            if self._stopping.is_busy and not self._stopping.is_current:
+                self._take_no_more()
+        # Or somebody else is closing it, who waits for the listener, too.
+        if self._stopping is not None and not self._stopping.is_current:
+            await self._stopping.end()
 
     def _take_no_more(self) -> None:
         """Whoever asks for a message gets none any more; an iterator ends at its next step."""

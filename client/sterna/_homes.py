@@ -174,21 +174,25 @@ class Homes:
         When it is cancelled all are over at once, the root too.
         """
         self._is_closing = True
-        failure: errors.SternaError | None = None
+
+        async def end(other: Home) -> errors.SternaError | None:
+            try:
+                await other.close(failed=failed, timeout_s=timeout_s)
+            except errors.SternaError as error:
+                return error
+            return None
+
         try:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            for other in self._hidden:
-                try:
-                    await other.close(failed=failed, timeout_s=timeout_s)
-                except errors.SternaError as error:
-                    failure = joined((failure, error))
+            # All at the same time, which they have together: several brokers may be away.
+            failures = await asyncio.gather(*[end(other) for other in self._hidden])
         except asyncio.CancelledError:
             for one in [*self._hidden, self.root]:
                 one.lifeline.drop(errors.ClosedError("the connection was closed", subject=one.lifeline.address))
             raise
-        return failure
+        return joined(failures)
 
     @property
     def _hidden(self) -> list[Home]:

@@ -88,6 +88,11 @@ class Lifeline:
         """Why it is over; None while it is not."""
         return self._machine.closed
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether it was ever open."""
+        return self._supervisor is not None
+
     async def open(self) -> None:
         """Dials for the first time; see `sterna.connect`."""
         step = self._machine.open()
@@ -358,6 +363,8 @@ class Lifeline:
                 part.interrupted()
             for bystander in self.bystanders:
                 bystander.interrupted(reason)
+            if self._leaving is not None:
+                self._leaving.cancel()  # it is left: the next one may be about to stop, too
             await link.abort()
             logger.warning("connection to %s interrupted: %s", link.address, reason)
             self.on_interrupted.emit(Interrupted(link.address, reason))

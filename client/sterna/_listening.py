@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
 from sterna._in_hand import HOLDER, holder
+from sterna._machines.consuming import Holder
 from sterna.destinations import Destination
 from sterna.events import logger
 from sterna.messages import Message
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 #: A function or coroutine function of one message.
 Listener = Callable[[Message], Any]
+
+
+#: Who waits until listeners are done with what they have, and for whose tasks.
+_WAITS: Final[dict[Holder | None, list[asyncio.Task[None]]]] = {}
+
+
+def _waits_for(one: Holder | None, other: Holder | None) -> bool:
+    """Whether `one` goes on when `other` does."""
+    return any(each is other or _waits_for(each, other) for each in _WAITS.get(one, ()))
 
 
 class Listened(Protocol):
@@ -75,8 +85,17 @@ class Listening:
     async def end(self) -> None:
         """Lets the listener finish with what it has; it gets nothing more."""
         self.stop()
-        # Not gathered: whoever is cancelled here leaves the listener its message.
-        await asyncio.wait(self._tasks)
+        # Two listeners may each close what the other one belongs to.
+        who = holder()
+        tasks = [one for one in self._tasks if not _waits_for(one, who)]
+        if not tasks:
+            return
+        _WAITS[who] = tasks
+        try:
+            # Not gathered: whoever is cancelled here leaves the listener its message.
+            await asyncio.wait(tasks)
+        finally:
+            _WAITS.pop(who, None)
 
     async def _run(self, listener: Listener) -> None:
         HOLDER.set(None)  # this task has what the listener is given, whoever made it

@@ -197,35 +197,31 @@ class Part:
 
     async def unsubscribe(self, name: str) -> None:
         """See Session.unsubscribe."""
-        # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
-        # Those that are away are waited for where none of the others has it.
-        homes = self.lifeline.homes
-        places = homes.lifelines if homes is not None else [self.lifeline]
-        missing: errors.NoSuchSubscriptionError | None = None
-        for place in sorted(places, key=lambda one: not one.connected):
-            part = await self.branches.part_at(place)
-            try:
-                await part.request("unsubscribe", pb.Unsubscribe(name=name))
-            except errors.NoSuchSubscriptionError as error:
-                missing = error
-            else:
-                return
-        if missing is not None:
-            raise missing
+        await self.branches.unsubscribe(name)
 
     async def start(self, *, stop: bool) -> None:
-        """Lets deliveries go on, or stops them."""
-        for part in self.parts:
+        """Lets deliveries go on, or stops them: everywhere at once, since a broker may be away."""
+        parts = self.parts
+        for part in parts:
             part.is_stopped = stop
-            await part.request("start", pb.Start(stop=stop))
+        asking = [part.request("start", pb.Start(stop=stop)) for part in parts]
+        for error in await asyncio.gather(*asking, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def request(self, name: str, content: Any) -> None:
-        """Asks for what is the same on any link."""
-        is_answered = False
+        """Asks for what is the same on any link. Why a refusal is no answer to the first try is its cause."""
+        is_answered, lost = False, None
 
         async def ask(link: Link) -> None:
-            nonlocal is_answered
-            await link.request(self.number, name, content)
+            nonlocal is_answered, lost
+            try:
+                await link.request(self.number, name, content)
+            except LinkLostError as error:
+                lost = error
+                raise
+            except errors.SternaError as error:
+                raise error from lost
             is_answered = True
 
         # Where it has gone the number is another's there, and here the session that has this one.
@@ -478,6 +474,12 @@ class Part:
         except asyncio.CancelledError:
             self.break_off_all()
             raise
+        if self.closed is None:  # or another call was faster
+            await self._close()
+        if failure is not None and not failed:
+            raise failure
+
+    async def _close(self) -> None:
         link = self.link
         seen = self.state.seen()
         if link is not None:
@@ -490,8 +492,6 @@ class Part:
             for one in outstanding:
                 with contextlib.suppress(errors.SternaError):
                     await one  # a refusal was reported when it came
-        if failure is not None and not failed:
-            raise failure
 
     async def _wind_up(self, *, failed: bool) -> errors.SternaError | None:
         await self.branches.leave(self)

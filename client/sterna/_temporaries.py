@@ -57,11 +57,14 @@ class Temporaries:
     async def delete(self, destination: Destination) -> None:
         """Deletes one, whatever its name is by then."""
 
+        def gone(_: pb.Reply) -> None:
+            self._current.pop(destination, None)
+
         async def ask(link: Link) -> None:
-            await link.request(0, "delete_temporary", _deleting(self.current(destination)))
+            # Also where whoever asks has given up: the next link would make it anew.
+            await link.request(0, "delete_temporary", _deleting(self.current(destination)), at_once=gone, undo=gone)
 
         await self._lifeline.retrying(ask)
-        self._current.pop(destination, None)
 
     def abandon(self, destination: Destination, link: Link | None) -> None:
         """Deletes one without waiting for the broker's word: whoever was about to use it was cancelled."""

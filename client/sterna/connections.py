@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Generator
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from sterna import _homes, errors
 from sterna._failures import joined
@@ -21,6 +21,7 @@ from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._parts import abandon, part_of
 from sterna._secrets import Secret
+from sterna._surroundings import monotonic_s
 from sterna._version import __version__
 from sterna.bodies import Body
 from sterna.consumers import Consumer, own_session
@@ -35,6 +36,9 @@ from sterna.sessions import Session
 from sterna.sessions import opened as open_session
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
+
+#: So long a connection's own broker may take for its answers, where those of others have taken all the time there was.
+_LAST_S: Final = 1.0
 
 
 def connect(
@@ -170,10 +174,13 @@ class Connection:
 
     async def _close(self, *, failed: bool, timeout_s: float) -> None:
         failure: errors.SternaError | None = None
-        if self._homes.root is self._home:
+        began_s = monotonic_s()
+        if self._homes.root is self._home and self._lifeline.is_begun:
             failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
+        # It had all that time to be confirmed, too; what is done with is still to be said.
+        left_s = max(timeout_s - (monotonic_s() - began_s), min(timeout_s, _LAST_S))
         try:
-            await self._lifeline.close(failed=failed, timeout_s=timeout_s)
+            await self._lifeline.close(failed=failed, timeout_s=left_s)
         except errors.SternaError as error:
             failure = joined((failure, error))
         if failure is not None:
@@ -277,9 +284,10 @@ class Connection:
     async def _anonymous(self) -> Producer:
         session = await self.default_session()
         async with self._making:
-            if self._sender is None or self._sender.session is not session or is_over(self._sender):
-                self._sender = await session.producer()
-            return self._sender
+            sender = self._sender
+            if sender is None or sender.session is not session or is_over(sender):
+                sender = self._sender = await session.producer()
+            return sender
 
     def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Browsing:
         """As `session.browser`, in the default session."""
@@ -435,17 +443,17 @@ class Browsing:
         return self
 
     async def __anext__(self) -> Message:
-        session = None if self._browser is not None or self._is_closed else await self._connection.default_session()
-        if session is not None and not self._is_closed:  # it may have been closed meanwhile
-            self._begun(session)
-        if self._browser is None:
+        if self._is_closed and self._browser is None:
             raise StopAsyncIteration
-        return await self._browser.__anext__()
+        return await (self._browser or self._begun(await self._connection.default_session())).__anext__()
 
-    def _begun(self, session: Session) -> None:
+    def _begun(self, session: Session) -> Consumer:
         if self._browser is None:  # or another task that iterates over this one has begun meanwhile
+            if self._is_closed:
+                raise StopAsyncIteration  # meanwhile
             queue, selector, durable = self._arguments
             self._browser = session.browser(queue, selector=selector, durable=durable)
+        return self._browser
 
     async def close(self) -> None:
         """Ends the browser before it has seen everything."""

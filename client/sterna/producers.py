@@ -369,7 +369,10 @@ class Producer:
 
     @asynccontextmanager
     async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
-        """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile."""
+        """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile.
+
+        A temporary one of this connection goes by its first name: by another it would not be known after a break.
+        """
         bound = await self._bound_to(destination)
         bound._users += 1
         try:
@@ -488,6 +491,11 @@ def _look_at(answers: list[asyncio.Future[None]]) -> None:
         told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
+def is_over(producer: Producer) -> bool:
+    """Whether nothing can be sent with it any more."""
+    return producer._is_closed or producer._lane.closed is not None
+
+
 async def home_of(producer: Producer, destination: Destination) -> Lifeline:
     """The lifeline to the broker that a destination lives on, as an anonymous producer finds it."""
     return (await producer._bound_to(destination))._lifeline
@@ -519,8 +527,3 @@ def may_batch(producer: Producer, *, targeted: bool) -> bool:
     if targeted is (producer.destination is not None):
         return False
     return not (targeted and producer._lifeline.cluster)
-
-
-def is_over(producer: Producer) -> bool:
-    """Whether the broker has ended it, as where it would not open it anew on a new link."""
-    return producer._lane.closed is not None

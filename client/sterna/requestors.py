@@ -74,20 +74,20 @@ class Requestor:
 
     @property
     def _is_open(self) -> bool:
-        """Whether requests leave and replies come: the broker may have ended one of both alone."""
+        """Whether requests leave and replies come: a break or the broker may have ended any of it alone."""
         if self._producer is None or is_over(self._producer):
             return False
         return all(one is not None and one.closed is None for one in (self._session, self._consumer))
 
     def _leave(self) -> None:
-        """Gives up what there is still, where the broker has ended a part of it."""
-        session, self._session = self._session, None
-        if session is None or session.closed is not None:
-            return  # with the connection or the session all of it has gone
-        self.fail(errors.ConnectionLostError("the place for replies is gone", subject="request", retryable=True))
-        abandon(session)
-        if self._queue is not None:
-            self._lifeline.abandon_temporary(self._queue)
+        """Gives up what there is still, where a part of it has ended."""
+        session, queue, self._session, self._queue = self._session, self._queue, None, None
+        if session is not None:
+            self.fail(errors.ConnectionLostError("the place for replies is gone", subject="request", retryable=True))
+            if session.closed is None:
+                abandon(session)
+        if queue is not None:
+            self._lifeline.abandon_temporary(queue)
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.pop(message.correlation_id or "", None)
@@ -119,7 +119,8 @@ class Requestor:
                 await confirmed
             return await future
         finally:
-            self._waiting.pop(correlation_id, None)
+            if self._waiting.get(correlation_id) is future:  # the application may use an id again
+                del self._waiting[correlation_id]
             for one in (confirmed, future):
                 if not one.cancel() and not one.cancelled():
                     one.exception()  # looked at, also where the other has failed first

@@ -177,3 +177,22 @@ async def test_one_that_is_closed_while_the_first_look_is_prepared_is_not_opened
         assert connection._lifeline._feeds == {}, step
         assert [one async for one in browser] == [], step
         await connection.close()
+
+
+@staged
+async def test_one_that_is_closed_before_it_is_open_shows_nothing(stage: Stage) -> None:
+    """Whoever looks first has the connection's session made, and the browser behind that."""
+    await _filled(stage, 3)
+    connection = await stage.connect(stage.brokers[0])  # which has no session yet
+    browser = connection.browser("orders")
+    looking = asyncio.create_task(_bodies(browser))
+    await asyncio.sleep(0)
+    await browser.close()
+    assert await asyncio.wait_for(looking, 20) == []
+    assert await _bodies(browser) == []
+    assert [row["consumers"] for row in stage.brokers[0].connections()] == [0, 0]
+    await connection.close()
+
+
+async def _bodies(browser: AsyncIterable[sterna.Message]) -> list[object]:
+    return [message.body async for message in browser]

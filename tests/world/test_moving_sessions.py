@@ -458,3 +458,29 @@ def test_whoever_waits_for_another_broker_hears_that_the_session_was_closed(
         await connection.close(failed=True)
 
     shown()
+
+
+@staged
+async def test_a_broker_that_is_away_does_not_hold_up_a_stop_at_another(stage: Stage) -> None:
+    connection = await _with_one_away(stage)
+    stage.network.heal()
+    homes: Any = connection._lifeline.homes
+    await stage.until(lambda: all(one.connected for one in homes.lifelines))
+    session = await connection.session()
+    there, elsewhere = await session.consumer("there"), await session.consumer("elsewhere")
+    assert await there.receive(5) is not None
+    _cut(stage, next(one for one in stage.brokers if one.name == "b1"))
+    await stage.until(lambda: not all(one.connected for one in homes.lifelines))
+    stopping = asyncio.create_task(session.stop())
+    await asyncio.sleep(1)
+    await connection.send("elsewhere", "x")
+    assert await elsewhere.receive(5) is None
+    assert not stopping.done()
+    stage.network.heal()
+    await asyncio.wait_for(stopping, 60)
+    await connection.send("there", "x")
+    assert await there.receive(5) is None
+    await session.start()
+    assert await there.receive(5) is not None
+    assert await elsewhere.receive(5) is not None
+    await connection.close()

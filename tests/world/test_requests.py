@@ -233,3 +233,63 @@ def test_a_connection_sends_and_asks_again_when_its_own_producers_were_refused_o
         await other.close()
 
     shown()
+
+
+async def _answers(connection: sterna.Connection) -> None:
+    """Answers all questions."""
+
+    async def answer(message: sterna.Message) -> None:
+        await connection.reply(message, f"re {message.body}")
+
+    await connection.consumer("questions", listener=answer)
+
+
+@pytest.mark.parametrize("what", ["open_consumer", "open_producer"])
+def test_one_is_answered_after_a_break_that_the_place_for_replies_did_not_survive(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its consumer, or what asks, was refused when it was to be opened anew; all is made again, and nothing is left."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        asker, other = await stage.connect(broker, client_id="asker"), await stage.connect(broker)
+        await _answers(other)
+        assert (await asker.request("questions", "1", timeout=5)).body == "re 1"
+        asked = Link.request
+
+        async def request(link: Link, number: int, name: str, *content: Any, **how: Any) -> Any:
+            if name == what and link.welcome.client_id == "asker":
+                raise errors.LimitExceededError("there are too many", subject="q")
+            return await asked(link, number, name, *content, **how)
+
+        monkeypatch.setattr(Link, "request", request)
+        await stage.broken(asker)
+        monkeypatch.undo()
+        await stage.until(lambda: other.connected)
+        for number in range(2):
+            assert (await asker.request("questions", f"{number}", timeout=5)).body == f"re {number}"
+        temporary = [row for row in broker.listed("queue") if row["origin"] == "temporary"]
+        assert len(temporary) == 1
+        await asker.close()
+        await other.close()
+
+    shown()
+
+
+@staged
+async def test_one_whose_id_was_used_before_is_answered_although_that_one_gives_up(stage: Stage) -> None:
+    broker = await stage.broker()
+    asker, other = await stage.connect(broker), await stage.connect(broker)
+    consumer = await other.consumer("questions")
+    first = asyncio.create_task(asker.request("questions", "1", correlation_id="mine", timeout=1))
+    assert await consumer.receive(5) is not None
+    second = asyncio.create_task(asker.request("questions", "2", correlation_id="mine", timeout=60))
+    with pytest.raises(errors.RequestTimeoutError):
+        await first
+    message = await consumer.receive(5)
+    assert message is not None
+    await other.reply(message, "!")
+    assert (await second).body == "!"
+    await asker.close()
+    await other.close()

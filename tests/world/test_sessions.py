@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sterna
 from sterna import AcknowledgeMode, errors
-from sterna._link import Link
+from sterna._link import Link, LinkLostError
 
 from tests.world.brokers import Broker
 from tests.world.stage import Stage, staged
@@ -351,3 +351,99 @@ async def test_a_listener_may_close_its_session_within_a_time_limit(stage: Stage
     await connection.send("q", "x")
     await asyncio.wait_for(closed.wait(), 10)
     await connection.close()
+
+
+@pytest.mark.parametrize("first", ["consumer", "session"])
+@pytest.mark.parametrize("second", ["consumer", "session", "connection"])
+def test_a_second_close_does_not_take_from_a_listener_what_the_first_one_waits_for(first: str, second: str) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        await _filled(connection, "q", 1)
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def listener(_: sterna.Message) -> None:
+            begun.set()
+            await goes_on.wait()
+
+        session = await connection.session()
+        consumer = await session.consumer("q", listener=listener)
+        await begun.wait()
+        what: dict[str, Any] = {"consumer": consumer, "session": session, "connection": connection}
+        closing = [asyncio.create_task(what[first].close())]
+        await asyncio.sleep(0.01)
+        closing.append(asyncio.create_task(what[second].close()))
+        await asyncio.sleep(1)
+        assert [one.done() for one in closing] == [False, False]
+        goes_on.set()
+        await asyncio.wait_for(asyncio.gather(*closing), 20)
+        again = await stage.connect(broker)
+        assert await _drained(again, "q") == []
+        await again.close()
+        await connection.close()
+
+    shown()
+
+
+@pytest.mark.parametrize("what", ["consumers", "session"])
+@pytest.mark.parametrize("is_closed_elsewhere", [False, True])
+def test_listeners_that_close_each_what_the_other_belongs_to_do_not_wait_for_one_another(
+    what: str, is_closed_elsewhere: bool
+) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        session = await connection.session()
+        begun: list[object] = []
+        ended: list[object] = []
+        consumers: list[sterna.Consumer] = []
+
+        async def listener(message: sterna.Message) -> None:
+            begun.append(message.body)
+            await stage.until(lambda: len(begun) == 2)
+            for one in [session] if what == "session" else consumers[:: 1 if message.body == "0" else -1]:
+                await one.close()
+            ended.append(message.body)
+
+        consumers += [await session.consumer(name, listener=listener) for name in ("q0", "q1")]
+        for number in range(2):
+            await connection.send(f"q{number}", str(number))
+        await stage.until(lambda: len(begun) == 2)
+        if is_closed_elsewhere:
+            await asyncio.wait_for(session.close(), 20)
+        await stage.until(lambda: len(ended) == 2)
+        assert [row["consumers"] for row in broker.connections()] == [0]
+        await connection.close()
+
+    shown()
+
+
+def test_the_end_of_a_subscription_whose_answer_is_lost_with_the_connection_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked for again, and is not there any more; what never was is an error as before."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection = await stage.connect(await stage.broker(), client_id="me")
+        session = await connection.session()
+        await (await session.consumer(sterna.Topic("news"), durable="mine")).close()
+        begun = Link.begin
+
+        def begin(link: Link, number: int, name: str, content: Any, settle: Callable[[Any, Any], None]) -> None:
+            def breaks(_reply: Any, _error: errors.SternaError | None) -> None:
+                monkeypatch.undo()
+                stage.break_links()
+                settle(None, LinkLostError("the connection broke", retryable=True))
+
+            begun(link, number, name, content, breaks if name == "unsubscribe" else settle)
+
+        monkeypatch.setattr(Link, "begin", begin)
+        await asyncio.wait_for(session.unsubscribe("mine"), 20)
+        with pytest.raises(errors.NoSuchSubscriptionError):
+            await session.unsubscribe("mine")
+        await connection.close()
+
+    shown()

@@ -141,3 +141,49 @@ async def test_what_waits_for_room_meanwhile_goes_where_it_comes_again(stage: St
         assert message is not None
         assert message.body == body
     await connection.close()
+
+
+def test_one_whose_deletion_nobody_waits_for_any_more_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker was asked, and has deleted it."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        connection, (made,) = await _one(stage)
+        deleting = asyncio.create_task(connection.delete_temporary(made))
+        await asyncio.sleep(0)
+        deleting.cancel()
+        await asyncio.wait((deleting,))
+        assert deleting.cancelled()
+        await stage.until(lambda: _there(stage) == [])
+        await asyncio.sleep(1)
+        await stage.broken(connection)
+        await asyncio.sleep(1)
+        assert _there(stage) == []
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_what_was_sent_to_one_in_a_cluster_goes_along_at_each_break(stage: Stage) -> None:
+    """Also from the connection to one broker to that to another one."""
+    cluster = await stage.two()
+    connection = await sterna.connect(cluster.url("b0", "b1"))
+    told: list[BaseException] = []
+    connection.on_error(told.append)
+    place = await connection.temporary_queue()
+    consumer = await connection.consumer(place)
+    for number in range(3):
+        await connection.send(place, f"{number}")
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.body == f"{number}"
+        await stage.broken(connection)
+    await cluster.brokers["b0"].stop()
+    await stage.until(lambda: connection.connected and connection.broker == "b1")
+    await connection.send(place, "elsewhere")
+    message = await consumer.receive(5)
+    assert message is not None
+    assert message.body == "elsewhere"
+    assert told == []
+    await connection.close()
