@@ -50,6 +50,8 @@ class UnreliableProxy:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
         self._ended: asyncio.Event | None = None
+        # Of all clients that have asked for something: while it ends, too, others come and go.
+        self._clients: dict[asyncio.Transport, None] = {}
         self._thawed: asyncio.Event | None = None
 
     @property
@@ -108,21 +110,24 @@ class UnreliableProxy:
             await self._ended.wait()
             server = runner.server
             assert server is not None
-            transports = [one.transport for one in server.connections]
+            clients = [one.transport for one in server.connections]
             await runner.cleanup()
-            transports += [one.transport for one in server.connections]
+            clients += self._clients
+            clients += (one.transport for one in server.connections)
         # Handlers that waited for a thaw, or were in the middle of an answer: this loop is theirs alone.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         # One that has something to say to a client who does not read, or was accepted meanwhile, is not closed by that.
-        for transport in transports:
-            if transport is not None:
-                transport.abort()
+        for client in clients:
+            if client is not None:
+                client.abort()
         await asyncio.sleep(0)
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        if request.transport is not None:
+            self._clients[request.transport] = None
         status = self.failing(request.method, request.path_qs)
         if status is not None:
             self.failed.append(f"{request.method} {request.path}")
