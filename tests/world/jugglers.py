@@ -43,7 +43,9 @@ async def looks(app: Application, session: sterna.Session | sterna.Connection, q
 
     await asyncio.gather(*(through() for _ in range(app.random.choice((1, 1, 2)))))
     if len(look.shown) < limit:
-        app.facts.looks.append(look)
+        # As every loop it ends without a word when the application itself has closed what it is in.
+        if session.closed is None:
+            app.facts.looks.append(look)
     else:
         await app.surely("close of a browser", browser.close)
 
