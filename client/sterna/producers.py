@@ -334,10 +334,8 @@ class Producer:
         machine, flow = lane.machine, lane.machine.flow
         is_tight = machine.budget <= 0 or machine.bytes_left <= 0 or flow.turn is not None
         if (is_tight or flow.bytes + size > flow.limit) and not lane.has_room(size):
-            # Most wait here, where the window is what bounds them: one call less for each.
-            await (self._room_in_transaction(lane, size) if self._transacted else lane.room(size))
-            if not is_bound:
-                target = self._target(destination)  # it may have another name by now
+            await self._room(lane, size)
+            target = b"" if is_bound else self._target(destination)  # it may have another name by now
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, times, target, upload, transaction)
         if self._has_ledger and machine.serving and machine.run is not None:
@@ -348,6 +346,10 @@ class Producer:
         if not self._burst:
             await asyncio.sleep(0)
         return sequence
+
+    def _room(self, lane: Lane, size: int) -> Awaitable[None]:
+        # Most wait here, where the window is what bounds them: no coroutine more than need be.
+        return self._room_in_transaction(lane, size) if self._transacted else lane.room(size)
 
     async def _room_in_transaction(self, lane: Lane, size: int) -> None:
         """Waits until a message of `size` bytes may be numbered, or what it would be part of is known to be lost."""
