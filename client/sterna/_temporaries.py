@@ -84,12 +84,15 @@ class Temporaries:
 
     async def _make(self, link: Link, kind: int) -> Destination:
         def undo(reply: pb.Reply) -> None:
-            link.tell(0, "delete_temporary", pb.DeleteTemporary(destination=reply.temporary_created.destination))
+            _abandon(link, _made(reply))
 
         creating = pb.CreateTemporary(kind=kind)  # type: ignore[arg-type]
-        reply = await link.request(0, "create_temporary", creating, undo=undo)
-        made = reply.temporary_created.destination
-        return destination_from(made.kind, made.name)
+        return _made(await link.request(0, "create_temporary", creating, undo=undo))
+
+
+def _made(reply: pb.Reply) -> Destination:
+    made = reply.temporary_created.destination
+    return destination_from(made.kind, made.name)
 
 
 def _deleting(destination: Destination) -> pb.DeleteTemporary:

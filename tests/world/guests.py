@@ -27,6 +27,7 @@ from tests.world.programs import (
     connected,
     guarded,
     received,
+    settle,
     worker,
 )
 
@@ -190,20 +191,7 @@ async def crowd(app: Application, connection: sterna.Connection, steps: int) -> 
         for one in failed:
             if not isinstance(one, (CutError, errors.SternaError)):
                 raise one
-        if failed or random.random() < 0.2:
-            transaction.ending = "rolled back"
-            await app.surely("rollback", session.rollback)
-            continue
-        transaction.ending = "in doubt"
-        try:
-            await app.call("commit", session.commit())
-            transaction.ending = "committed"
-        except CutError:
-            pass
-        except errors.TransactionInDoubtError:
-            pass
-        except errors.TransactionRolledBackError:
-            transaction.ending = "rolled back"
+        await settle(app, session, transaction, failed=bool(failed))
     await app.surely("session.close", session.close)
 
 

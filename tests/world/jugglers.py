@@ -17,7 +17,7 @@ import sterna
 from sterna import AcknowledgeMode, DeliveryMode, Queue, errors
 
 from tests.world.facts import Look, Transaction
-from tests.world.programs import MODES_AT_ONCE, Application, CutError, awaited, body_of, closed, connected
+from tests.world.programs import MODES_AT_ONCE, Application, CutError, awaited, body_of, closed, connected, settle
 
 #: What a task does in a session that it shares.
 Thing = sterna.Consumer | sterna.Producer
@@ -90,7 +90,7 @@ class _Table:
         failed = await _all(works)
         if beside and random.random() < 0.7:
             await asyncio.wait(beside)
-        await self._ends(transaction, failed=failed)
+        await settle(app, self.session, transaction, failed=failed)
         if beside:
             await asyncio.wait(beside)
         _raise_what_is_no_answer([one.exception() for one in beside if not one.cancelled()])
@@ -115,21 +115,6 @@ class _Table:
             else:
                 sending = app.sending(queue, name, DeliveryMode.PERSISTENT, transaction)
                 await app.call("send at once", thing.send(body_of(app.random, sending.key)))
-
-    async def _ends(self, transaction: Transaction, *, failed: bool) -> None:
-        app = self._app
-        if failed or app.random.random() < 0.2:
-            transaction.ending = "rolled back"
-            await app.surely("rollback", self.session.rollback)
-            return
-        transaction.ending = "in doubt"
-        try:
-            await app.call("commit at once", self.session.commit())
-            transaction.ending = "committed"
-        except (CutError, errors.TransactionInDoubtError):
-            pass
-        except errors.TransactionRolledBackError:
-            transaction.ending = "rolled back"
 
 
 async def sharer(app: Application, connection: sterna.Connection, steps: int) -> None:

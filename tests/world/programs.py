@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -389,17 +390,17 @@ async def worker(app: Application, connection: sterna.Connection, steps: int) ->
             await _end(app, session, transaction)
         except CutError:
             if transaction.ending == "open":
-                await _give_up(app, session, transaction)
+                await give_up(app, session, transaction)
         except errors.TransactionRolledBackError as error:
             if not isinstance(error, errors.TransactionInDoubtError) and transaction.ending == "open":
-                await _give_up(app, session, transaction)
+                await give_up(app, session, transaction)
     if random.random() < 0.5:
         await app.call("session.close", session.close())
 
 
 async def _end(app: Application, session: sterna.Session, transaction: Transaction) -> None:
     if app.random.random() < 0.2:
-        await _give_up(app, session, transaction)
+        await give_up(app, session, transaction)
         return
     transaction.ending = "in doubt"
     try:
@@ -412,10 +413,20 @@ async def _end(app: Application, session: sterna.Session, transaction: Transacti
     transaction.ending = "committed"
 
 
-async def _give_up(app: Application, session: sterna.Session, transaction: Transaction) -> None:
+async def give_up(app: Application, session: sterna.Session, transaction: Transaction) -> None:
+    """Rolls a transaction back."""
     # Rolled back whatever comes of the call: nobody has committed it.
     transaction.ending = "rolled back"
     await app.surely("rollback", session.rollback)
+
+
+async def settle(app: Application, session: sterna.Session, transaction: Transaction, *, failed: bool) -> None:
+    """Commits a transaction in which nothing has failed, but for some, and notes what came of it."""
+    if failed:
+        await give_up(app, session, transaction)
+        return
+    with contextlib.suppress(CutError, errors.TransactionRolledBackError):
+        await _end(app, session, transaction)
 
 
 async def listener(app: Application, connection: sterna.Connection, steps: int) -> None:
