@@ -92,6 +92,11 @@ class Pump:
                 waiter.set_exception(shutting_down())
         self._waiting.clear()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine is there: not before it is polled, nor when that has ended."""
+        return self._running
+
     def tick(self) -> Engine:
         """The engine, told the time: for a call that depends on it."""
         self.engine.tick(wall_ms(), monotonic_ms())

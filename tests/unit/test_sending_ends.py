@@ -24,6 +24,8 @@ class Engine:
 class Pump:
     """Takes whatever it is handed."""
 
+    is_running = True
+
     def __init__(self) -> None:
         self.engine = Engine()
         self.handled = 0

@@ -13,7 +13,7 @@ import structlog
 
 from sterna_broker.contract import messaging
 from sterna_broker.pump import Pump
-from sterna_broker.refusals import RefusedError
+from sterna_broker.refusals import RefusedError, shutting_down
 
 _log = structlog.get_logger(part="internal")
 
@@ -48,8 +48,8 @@ class InternalStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be used."""
-        return self._ended is None
+        """Whether it can still be used. What outlives the engine, a timer say, has nothing to tell it any more."""
+        return self._ended is None and self._pump.is_running
 
     def wake(self) -> None:
         """See Port: output is taken after the poll, not within it."""
@@ -77,6 +77,8 @@ class InternalStream:
         """
         if self._ended is not None:
             raise self._ended
+        if not self._pump.is_running:
+            raise shutting_down()
         batch = messaging.ClientBatch(frames=frames).SerializeToString()
         if self.welcome is not None and len(batch) > self.welcome.limits.frame_bytes:
             # The engine would end the stream, and with it what others have on the way there.
@@ -110,12 +112,13 @@ class InternalStream:
     def close(self) -> None:
         """Ends the connection cleanly."""
         if self._ended is None:
-            self.send(messaging.ClientFrame(goodbye=messaging.Goodbye()))
+            if self._pump.is_running:
+                self.send(messaging.ClientFrame(goodbye=messaging.Goodbye()))
             self._end(RefusedError("CLOSED", "stream", "The stream was closed.", "Open another one."))
 
     def _take(self) -> None:
         self._scheduled = False
-        while self._ended is None:
+        while self.is_open:
             output = self._pump.engine.take_output(self.stream, _TAKE_BYTES)
             if output is None:
                 if self._pump.engine.is_closing(self.stream):

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from sterna_broker.contract import message as messages
 from sterna_broker.contract import messaging
 from sterna_broker.pump import Pump
-from sterna_broker.refusals import RefusedError
+from sterna_broker.refusals import RefusedError, shutting_down
 from sterna_broker.server.internal_stream import InternalStream, Pieces
 from sterna_broker.surroundings import random_hex
 
@@ -136,6 +136,7 @@ class Receiving:
         self._leases_max = leases_max
         self._leases: dict[str, Lease] = {}
         self._receiving = 0
+        self._stopped = False
 
     async def receive(self, request: messaging.ReceiveRequest) -> messaging.ReceiveResponse:
         """One call of Receive.
@@ -144,6 +145,8 @@ class Receiving:
             RefusedError: an argument is out of bounds, or the engine refuses.
         """
         _check(request)
+        if self._stopped:
+            raise shutting_down()
         if len(self._leases) + self._receiving >= self._leases_max:
             raise RefusedError(
                 "LIMIT_EXCEEDED",
@@ -157,6 +160,9 @@ class Receiving:
         kept = False
         try:
             await lease.receive(request)
+            if self._stopped and lease.open_sequences:
+                # Nobody would give it back when its lease ends: it is given back now, while the engine is there.
+                raise shutting_down()
             response = _response(lease)
             kept = bool(lease.open_sequences)
         finally:
@@ -189,7 +195,8 @@ class Receiving:
         return messaging.AcknowledgeResponse(expired=expired)
 
     def stop(self) -> None:
-        """Gives back everything."""
+        """Gives back everything. What a Receive under way collects is given back, too, and refused."""
+        self._stopped = True
         for lease_id in list(self._leases):
             self._expire(lease_id)
 
