@@ -4,6 +4,8 @@ One at a time, or as many at once as its `concurrency` says: each of so many tas
 when the listener is done with that.
 
 When it raises, the message is given back, counts as delivered and comes again; the connection's `on_error` hears of it.
+Where its transaction comes to nothing, time after time, pauses grow between: what the broker cannot do for now, a queue
+that is being emptied say, would have it do the same a thousand times a second.
 When nothing more will be handed to it although the application has not closed anything, it is told that, too.
 """
 
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sterna import errors
 from sterna._in_hand import HOLDER, holder
 from sterna._machines.consuming import Holder
+from sterna._pauses import pause_s
 from sterna.destinations import Destination
 from sterna.events import logger
 from sterna.messages import Message
@@ -101,7 +104,10 @@ class Listening:
         HOLDER.set(None)  # this task has what the listener is given, whoever made it
         task = asyncio.current_task()
         assert task is not None
+        in_vain = 0
         while True:
+            if in_vain:
+                await asyncio.sleep(pause_s(in_vain))
             try:
                 message = await self._take()
                 self.busy.add(task)
@@ -110,6 +116,7 @@ class Listening:
                 self._feed.part.lifeline.report(error)
                 if not await self._rolled_back():
                     return
+                in_vain += 1
                 continue
             except (StopAsyncIteration, errors.SternaError):
                 self._ended()
@@ -118,12 +125,14 @@ class Listening:
                 outcome = listener(message)
                 if inspect.isawaitable(outcome):
                     await outcome
+                in_vain = 0
             except asyncio.CancelledError as error:
                 if task.cancelling():
                     raise
                 self._failed(message, error)  # the listener's own: it awaited what was cancelled
             except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
                 self._failed(message, error)
+                in_vain = in_vain + 1 if isinstance(error, errors.TransactionRolledBackError) else 0
             finally:
                 self.busy.discard(task)
 

@@ -15,22 +15,25 @@ from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
 
 
-async def emptied(stage: Stage) -> tuple[Cluster, sterna.Connection]:
-    """A queue on b1 that holds a message, and is being emptied."""
+async def emptied(stage: Stage, *others: str) -> tuple[Cluster, sterna.Connection]:
+    """A queue on b1 that holds a message, and others, which are being emptied."""
     cluster = await stage.cluster("b0", "b1")
     await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    names = ("orders", *others)
+    for name in names:
+        await cluster.apply("Queue", name, broker="b1")
+        await cluster.until_home("queue", name, "b1")
     connection = await stage.connect(cluster.brokers["b1"])
-    await connection.send("orders", "before")
+    for name in names:
+        await connection.send(name, "before")
     await cluster.drain("b1")
-    await cluster.until(lambda: _left(cluster))
+    await cluster.until(lambda: _left(cluster, len(names)))
     return cluster, connection
 
 
-async def _left(cluster: Cluster) -> bool:
+async def _left(cluster: Cluster, messages: int) -> bool:
     status = await cluster.status("b1")
-    return status is not None and status.draining is not None and status.draining.messages == 1
+    return status is not None and status.draining is not None and status.draining.messages == messages
 
 
 @staged
@@ -217,3 +220,31 @@ async def test_a_target_that_moves_is_deleted_where_it_goes_and_is_never_missing
             await cluster.undrain(home)
         moved += await _home_of_source(cluster) != home
     assert moved > 10
+
+
+@staged
+async def test_a_listener_whose_transaction_is_refused_for_now_does_not_go_in_a_circle(stage: Stage) -> None:
+    """It gets its message again after pauses that grow, and goes on when the queue is no longer emptied."""
+    cluster, connection = await emptied(stage, "source")
+    session = await connection.session(transacted=True)
+    producer = await session.producer("orders")
+    ended: list[BaseException | None] = []
+
+    async def passes_on(message: sterna.Message) -> None:
+        await producer.send(message.body)
+        try:
+            await session.commit()
+        except errors.TransactionRolledBackError as error:
+            ended.append(error)
+            raise
+        ended.append(None)
+
+    await session.consumer("source", listener=passes_on)
+    await stage.until(lambda: ended)
+    await asyncio.sleep(5)
+    assert 5 < len(ended) < 20
+    assert None not in ended
+    await cluster.undrain("b1")
+    await stage.until(lambda: None in ended)
+    assert ended.count(None) == 1
+    await connection.close()
