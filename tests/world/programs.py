@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
@@ -28,6 +28,8 @@ BODIES_LARGE = (BODY_LARGE, 1_300_000)
 
 #: Of those that are sent many at a time: each fits a frame.
 BODY_OF_MANY = 150_000
+#: How long the SDK sends again what is refused for now (`Reconnect.give_up_after_s`).
+_PATIENCE_S = 120.0
 
 
 class CutError(Exception):
@@ -58,6 +60,9 @@ class Application:
     """Whether it has begun to close the session that its programs share."""
 
     keys: int = 0
+
+    _waited_for_long: set[str] = field(default_factory=set)
+    """Queues that took nothing for as long as the SDK waits for one."""
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -152,10 +157,14 @@ class Application:
         return part is not None and self.is_given_up(part.lifeline.broker, part.lifeline.client_id)
 
     def failed(self, sending: Sending, error: errors.SternaError) -> None:
-        """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""
+        """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for, for long."""
         sending.outcome = "refused" if self.is_certain(error) else "unknown"
+        if not isinstance(error, errors.UnavailableError):
+            return
+        if self.now_s() - sending.began_s >= _PATIENCE_S:
+            self._waited_for_long.add(sending.queue)  # what was sent to it later is given up with it
         # A name that has no home yet gets none while etcd is away: that is said of the name, and for no other reason.
-        if isinstance(error, errors.UnavailableError) and error.subject != sending.queue:
+        if error.subject != sending.queue and sending.queue not in self._waited_for_long:
             self.facts.odd.append(f"{self.name} was told that {sending.queue} is not to be had: {error}")
 
     @staticmethod
