@@ -23,6 +23,7 @@ _OTHER_PROPERTIES = (
     "expirationMs",
     "senderName",
     "senderNameEnforced",
+    "secure",
     "store",
     "broker",
     "aliases",
@@ -93,6 +94,11 @@ class DestinationSpec(TopologySpec):
     sender_name_enforced: bool | None = None
     """As senderName, and no sender can decline: tell those who send here. Once inherited it cannot be taken back
     (EMS-DEST-A36)."""
+
+    secure: bool | None = None
+    """Whether permissions decide who may send, receive and browse here. A cluster has no permissions yet, which is as
+    with EMS' `authorization = disabled`: it is kept, inherited and shown, and so far protects nothing; the broker's log
+    says so. It has nothing to do with TLS. Once inherited it cannot be taken back (EMS-DEST-A34, A47)."""
 
     store: str | None = Field(default=None, min_length=1, max_length=64)
     """The store that keeps the messages: `$sys.failsafe` (confirmed when on disk), `$sys.nonfailsafe` (confirmed when

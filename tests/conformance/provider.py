@@ -5,8 +5,8 @@ against another implementation writes another such file and gives it to the fixt
 
 Destinations are named by their kind and name, `Queue("orders")` or `Topic("prices.>")`. Properties of destinations have
 the names of EMS: `expiration` and `redeliveryDelay` (here in milliseconds), `maxmsgs`, `maxbytes`, `overflowPolicy`,
-`prefetch`, `maxRedelivery`, `exclusive`, `store`, `sender_name`, `sender_name_enforced`. What is asked of a message, a
-consumer and so on is written down below; a provider's own objects will do where they have it.
+`prefetch`, `maxRedelivery`, `exclusive`, `store`, `sender_name`, `sender_name_enforced`, `secure`. What is asked of
+a message, a consumer and so on is written down below; a provider's own objects will do where they have it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ BOTH: list[tuple[str, Values, Any, Any]] = [
     # Flags cannot be taken away.
     *(
         (flag, parents, own, holds)
-        for flag in ("sender_name", "sender_name_enforced")
+        for flag in ("sender_name", "sender_name_enforced", "secure")
         for parents, own, holds in (
             ((None, None), None, False),
             ((True, None), "dynamic", True),
@@ -212,6 +212,7 @@ FULL_SET: list[tuple[type[Destination], dict[str, Any]]] = [
             "store": "$sys.nonfailsafe",
             "sender_name": True,
             "sender_name_enforced": True,
+            "secure": True,
             "flowControl": 5_000,
             **more,
         },

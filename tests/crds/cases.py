@@ -129,6 +129,9 @@ def _destinations() -> list[Case]:
             Case(kind, {**settings, "senderName": True}, only, "alone, not senderName"),
             Case(kind, {**settings, "senderNameEnforced": True}, only, "alone, not senderNameEnforced"),
             Case(kind, {**REF, "senderName": True, "senderNameEnforced": False}),
+            Case(kind, {**settings, "secure": True}, only, "alone, not secure"),
+            Case(kind, {**REF, "secure": True}),
+            Case(kind, {**REF, "secure": "yes"}, "spec.secure", "true or false"),
             Case(
                 kind,
                 {**REF, "name": "a.*", "broker": "b"},

@@ -103,6 +103,7 @@ def test_everything_is_inherited_and_adds_to_what_the_child_has() -> None:
         "exclusive": "a.>",
         "senderName": "default",
         "senderNameEnforced": "default",
+        "secure": "default",
         "store": "default",
     }
     # A dynamic one inherits at once, and a topic nothing of queues.
@@ -124,7 +125,7 @@ def test_of_several_parents_the_smallest_limit_counts_unless_the_child_says_othe
 
 
 @pytest.mark.covers("EMS-DEST-A47")
-@pytest.mark.parametrize("flag", ["exclusive", "senderName", "senderNameEnforced"])
+@pytest.mark.parametrize("flag", ["exclusive", "senderName", "senderNameEnforced", "secure"])
 def test_a_flag_cannot_be_taken_away_in_the_child(flag: str) -> None:
     assert holds({flag: False}, {flag: True})[flag] is True
     assert holds({flag: True})[flag] is True

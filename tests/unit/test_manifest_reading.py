@@ -77,7 +77,7 @@ def test_json_and_yaml_mean_the_same() -> None:
             QUEUE + "spec: {maxBytes: 1, zzz: 3}\n",
             "f.yaml:4:21: spec.zzz: unknown field (known: clusterRef, deletionPolicy, "
             "adoption, paused, name, expirationMs, maxBytes, maxMessages, flowControlBytes, "
-            "overflowPolicy, senderName, senderNameEnforced, store, broker, aliases, prefetch, "
+            "overflowPolicy, senderName, senderNameEnforced, secure, store, broker, aliases, prefetch, "
             "maxRedelivery, redeliveryDelayMs, deadLetterQueue, exclusive)",
             id="unknown-field-without-suggestion",
         ),
@@ -158,7 +158,7 @@ def test_json_and_yaml_mean_the_same() -> None:
             HEAD + "kind: Topic\nmetadata: {name: t}\nspec: {exclusive: true}\n",
             "f.yaml:4:8: spec.exclusive: unknown field (known: clusterRef, deletionPolicy, "
             "adoption, paused, name, expirationMs, maxBytes, maxMessages, flowControlBytes, "
-            "overflowPolicy, senderName, senderNameEnforced, store, broker, aliases, prefetch)",
+            "overflowPolicy, senderName, senderNameEnforced, secure, store, broker, aliases, prefetch)",
             id="queue-property-on-a-topic",
         ),
         pytest.param(

@@ -157,7 +157,7 @@ class Application:
         return part is not None and self.is_given_up(part.lifeline.broker, part.lifeline.client_id)
 
     def failed(self, sending: Sending, error: errors.SternaError) -> None:
-        """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for, for long."""
+        """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""
         sending.outcome = "refused" if self.is_certain(error) else "unknown"
         if not isinstance(error, errors.UnavailableError):
             return

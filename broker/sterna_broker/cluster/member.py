@@ -211,7 +211,7 @@ class Member:
         dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
         waiting = self._drain.warnings if self._drain is not None else []
         aliases = [why.message for why in self.examined.partly.values()]
-        told = [*waiting, *objects.bridge_warnings, *aliases, *dead_letters, *self.kept_warnings()]
+        told = [*waiting, *objects.warnings, *aliases, *dead_letters, *self.kept_warnings()]
         return [*self.link.faults, *served, *told]
 
     def shows(self, certificate: str) -> None:

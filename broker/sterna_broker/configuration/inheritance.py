@@ -11,7 +11,7 @@ silent, several entries are combined property by property:
 | prefetch | the largest number; `none` only if no entry has a number (EMS-DEST-A30) |
 | overflowPolicy | rejectIncoming, else discardOld, else default (EMS-DEST-A25) |
 | deadLetterQueue | the first by name |
-| exclusive, senderName, senderNameEnforced | once given it stays, whatever the destination writes |
+| exclusive, senderName, senderNameEnforced, secure | once given it stays, whatever the destination writes |
 | store | all must agree; `checks` has refused those that do not (EMS-DEST-A43) |
 
 An expiration that is written as 0 means "for ever" and differs from none; a destination's own `prefetch: 0` and
@@ -130,5 +130,6 @@ _RULES: dict[str, tuple[_Combine, Any]] = {
     "exclusive": (_flag, False),
     "senderName": (_flag, False),
     "senderNameEnforced": (_flag, False),
+    "secure": (_flag, False),
     "store": (_agreed, FAILSAFE),
 }

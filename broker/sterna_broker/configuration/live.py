@@ -19,14 +19,16 @@ from sterna_resources.broker import Broker
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import ManifestError, Problem
+from sterna_resources.queue import Queue
 from sterna_resources.reading import Examined, Manifest, examine_text
 from sterna_resources.resource import Resource
 from sterna_resources.store import SYSTEM_STORES, Store
+from sterna_resources.topic import Topic
 
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
 from sterna_broker.configuration.handover import Configure, Handover, Prepared
-from sterna_broker.configuration.objects import Entry, Key, ObjectSet
+from sterna_broker.configuration.objects import NO_PERMISSIONS, Entry, Key, ObjectSet
 from sterna_broker.configuration.restarts import Restarts
 from sterna_broker.configuration.source import Source
 from sterna_broker.refusals import RefusedError
@@ -161,7 +163,7 @@ class LiveConfiguration:
         if self._unread:
             told.insert(0, f"the configuration was not read again, and would not be at the next start: {self._unread}")
         due = self.restarts.warning(self.objects.broker) if self.restarts is not None else ""
-        return [*told[:_OWED_TOLD_MAX], *([due] if due else []), *self._local_objects().bridge_warnings]
+        return [*told[:_OWED_TOLD_MAX], *([due] if due else []), *self._local_objects().warnings]
 
     @property
     def restart_due(self) -> list[str]:
@@ -474,6 +476,8 @@ class LiveConfiguration:
     def _warnings_of(self, entry: Entry) -> list[str]:
         """What of it does not hold at once, though it is taken."""
         resource = entry.resource
+        if isinstance(resource, Queue | Topic) and resource.spec.secure:
+            return [NO_PERMISSIONS]
         return self.restarts.warnings(resource) if isinstance(resource, Broker) and self.restarts is not None else []
 
     def _change_of(self, entry: Entry) -> tuple[str, list[str]]:

@@ -25,6 +25,10 @@ from sterna_resources.topic import Topic
 from sterna_broker.configuration.inheritance import Effective, Kind, Parents, effective
 from sterna_broker.configuration.patterns import PatternIndex, covers
 
+#: Said wherever somebody asks for permissions to be checked.
+NO_PERMISSIONS = "spec.secure is kept and inherited, and protects nothing: this version has no permissions"
+_NAMES_TOLD = 3
+
 # Kind and metadata.name: what makes two manifests the same object.
 Key = tuple[str, str]
 
@@ -205,6 +209,12 @@ class ObjectSet:
         return [f"bridge '{name}': {text}" for name, texts in self.dangling_bridges.items() for text in texts]
 
     @cached_property
+    def warnings(self) -> list[str]:
+        """What people should know of what is described, although it holds, a line each."""
+        secure = sorted(resource.subject for resource in self.destinations() if resource.spec.secure)
+        return [*self.bridge_warnings, *([f"{NO_PERMISSIONS} ({_some(secure)})"] if secure else [])]
+
+    @cached_property
     def _by_subject(self) -> dict[tuple[str, str], Entry]:
         found: dict[tuple[str, str], Entry] = {}
         for entry in self.entries.values():
@@ -225,3 +235,8 @@ class ObjectSet:
     @cached_property
     def _index(self) -> dict[Kind, PatternIndex[dict[str, Any]]]:
         return {kind: PatternIndex(items) for kind, items in self._wildcards.items()}
+
+
+def _some(subjects: list[str]) -> str:
+    more = len(subjects) - _NAMES_TOLD
+    return ", ".join(subjects[:_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")

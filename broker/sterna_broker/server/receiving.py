@@ -145,7 +145,7 @@ class Receiving:
             RefusedError: an argument is out of bounds, or the engine refuses.
         """
         _check(request)
-        if self._stopped:
+        if self._has_stopped():
             raise shutting_down()
         if len(self._leases) + self._receiving >= self._leases_max:
             raise RefusedError(
@@ -160,7 +160,7 @@ class Receiving:
         kept = False
         try:
             await lease.receive(request)
-            if self._stopped and lease.open_sequences:
+            if self._has_stopped() and lease.open_sequences:
                 # Nobody would give it back when its lease ends: it is given back now, while the engine is there.
                 raise shutting_down()
             response = _response(lease)
@@ -199,6 +199,9 @@ class Receiving:
         self._stopped = True
         for lease_id in list(self._leases):
             self._expire(lease_id)
+
+    def _has_stopped(self) -> bool:
+        return self._stopped  # it may have, in any await
 
     def _expire(self, lease_id: str) -> None:
         lease = self._leases.pop(lease_id, None)
