@@ -73,6 +73,8 @@ class Lifeline:
         self._lanes: dict[int, LaneRole] = {}
         self._producer_ids = self._consumer_ids = 0
         self._supervisor: asyncio.Task[None] | None = None
+        #: Whether it was closed while it was opened.
+        self._is_left = False
         self._leaving: asyncio.Task[None] | None = None
         self._clock_offset_ms = wall_ms() - int(monotonic_s() * 1000)
 
@@ -96,6 +98,7 @@ class Lifeline:
     async def open(self) -> None:
         """Dials for the first time; see `sterna.connect`."""
         step = self._machine.open()
+        self._is_left = False
         book = self.options.book
         try:
             if book is not None:
@@ -117,6 +120,10 @@ class Lifeline:
     async def _search(self, step: Step) -> Serve | GiveUp:
         """Does what the machine says, until there is a stream with everything on it, or no use in going on."""
         while True:
+            if self._is_left:
+                error = errors.ClosedError("the connection was closed while it was opened")
+                self.drop(error)
+                return GiveUp(error)
             match step:
                 case Dial(address):
                     step = await self._dial(address)
@@ -254,6 +261,7 @@ class Lifeline:
             FlushError: messages of `send_soon` failed.
         """
         if self.closed is not None or self._supervisor is None:
+            self._is_left = True  # whoever opens it at this moment is to know
             if self._link is not None:
                 await self._link.abort()
             if (failure := self.untold.take()) is not None and not failed:

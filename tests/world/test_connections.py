@@ -166,3 +166,37 @@ async def test_a_broker_that_stops_is_left_although_the_one_before_is_not_done_w
     assert used.has_left
     await connection.close(failed=True, timeout_s=1)
     stage.network.heal()
+
+
+@staged
+async def test_one_that_is_closed_while_it_is_opened_is_not_open_afterwards(stage: Stage) -> None:
+    """Nobody would close it any more."""
+    broker = await stage.broker()
+    for later_s in (0.0, 0.0005, 0.001, 0.002, 0.005):
+        connection = sterna.connect(f"sterna://{broker.address}")
+        opening = asyncio.ensure_future(connection)
+        await asyncio.sleep(later_s)
+        was_open = connection.connected
+        await connection.close()
+        if was_open:
+            await opening
+        else:
+            with pytest.raises(errors.ClosedError, match="while it was opened"):
+                await opening
+        assert isinstance(connection.closed, errors.ClosedError)
+        assert not connection.connected
+    await stage.until(lambda: broker.connections() == [])
+
+
+@staged
+async def test_one_that_is_closed_between_two_attempts_to_open_it_is_given_up(stage: Stage) -> None:
+    broker = await stage.broker()
+    _cut(stage, broker)
+    connection = sterna.connect(f"sterna://{broker.address}", connect_attempts=1000, connect_delay_ms=100)
+    opening = asyncio.ensure_future(connection)
+    await asyncio.sleep(3)
+    assert not opening.done()
+    await connection.close()
+    with pytest.raises(errors.ClosedError, match="while it was opened"):
+        await asyncio.wait_for(opening, 10)
+    stage.network.heal()
