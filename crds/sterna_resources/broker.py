@@ -44,8 +44,8 @@ class BrokerLimits(Model):
     """One batch of frames, encoded."""
 
     message_bytes: int = Field(default=16 * MEBIBYTE, ge=65_536, le=1024 * MEBIBYTE)
-    """One message with its uploaded body. At most half of log.segmentBytes, since it lies in one file. In EMS:
-    `max_client_msg_size`."""
+    """One message with its uploaded body. At most half of log.segmentBytes, since it lies in one file; what is larger
+    than uploadBytes cannot be sent, so that is raised with it. In EMS: `max_client_msg_size`."""
 
     sessions: int = Field(default=256, ge=1, le=65_536)
     """Sessions of one connection."""
@@ -69,10 +69,11 @@ class BrokerLimits(Model):
     """Transactions begun and not ended, of one session."""
 
     upload_bytes: int = Field(default=64 * MEBIBYTE, ge=65_536, le=4096 * MEBIBYTE)
-    """Uploaded bytes not yet published, of one connection."""
+    """Uploaded bytes not yet published, of one connection: at least as many as the largest body has, see
+    messageBytes."""
 
     selector_bytes: int = Field(default=262_144, ge=256, le=MEBIBYTE)
-    """One selector's text. By default 32,767 texts of five letters fit, which are as many as one may have. In EMS:
+    """One selector's text. By default 32,767 texts of four letters fit, which are as many as one may have. In EMS:
     `selector_logical_operator_limit`, which counts operators."""
 
     temporaries: int = Field(default=1_024, ge=0, le=1_000_000)

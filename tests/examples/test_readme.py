@@ -79,10 +79,25 @@ def test_a_how_to_works_as_typed(title: str, tmp_path: Path) -> None:
     manifests = (*ANYTHING, manifest("Broker", "sterna", "flowControl: true"))
     with RunningBroker(tmp_path / "broker", manifests) as broker:
         for typed in blocks_of(how_tos()[title]):
-            ended = sh(f"export STERNA_URL=sterna://{broker.address}\n{typed}", tmp_path)
+            shown = re.findall(r"^#> (.*)$", typed, re.MULTILINE)
+            told = re.sub(r"^#> .*$", ": shown", typed, flags=re.MULTILINE)
+            ended = sh(f"export STERNA_URL=sterna://{broker.address}\n{_TELLING}{told}\n", tmp_path)
             assert ended.returncode == 0, ended.stderr
-            for shown in re.findall(r"^#> (.*)$", typed, re.MULTILINE):
-                assert shown in ended.stdout
+            printed = re.findall(r"\x1e([^\x1e\x1f]*)(\x1f+)", ended.stdout)
+            for one, before in zip(shown, _each(printed), strict=True):
+                assert one in before
+
+
+#: Before what a command prints stands one control character, and for each line that shows some of that another one.
+#: What comes of a command that may fail is its own, and not that of the `true` or `test` behind it.
+_TELLING = r"""exec 9>&1
+trap 'case "$BASH_COMMAND" in (": shown") printf "\037" >&9;; (true|"test "*) ;; (*) printf "\036" >&9;; esac' DEBUG
+"""
+
+
+def _each(printed: list[tuple[str, str]]) -> list[str]:
+    """What the command printed that stands before each line that shows some of it."""
+    return [text for text, marks in printed for _ in marks]
 
 
 def test_every_how_to_has_a_drawing() -> None:
