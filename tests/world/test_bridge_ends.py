@@ -7,9 +7,11 @@ import asyncio
 import sterna
 import sterna.admin
 from sterna import Queue, Topic, errors
+from sterna_etcd import Claim
+from sterna_etcd.records import ObjectStatus
 
 from tests.running import manifest
-from tests.world.clusters import Cluster
+from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 
 _BRIDGES = 30
@@ -79,3 +81,39 @@ async def test_topics_that_are_opened_where_nobody_has_heard_of_their_subscripti
         places = [connections[number % 3], connections[(number + 1) % 3]]
         await asyncio.gather(*(at.producer(Topic(topic)) for at, topic in zip(places, topics, strict=True)))
     await _check_together(cluster, connections, "topic", ("news.{}.one", "news.{}.two"))
+
+
+@staged
+async def test_ends_on_several_brokers_come_together_as_the_bridges_state_says(stage: Stage) -> None:
+    """What is empty is deleted with the bridge, and described again behind it: it then goes where the others are."""
+    cluster, connections = await _three(stage, slow=0.0)
+    bridge = manifest("Bridge", "brings", "source: {topic: news}, targets: [{queue: letters}]")
+    async with sterna.admin.connect(cluster.url("b1")) as admin:
+        await admin.apply(manifest("Topic", "news", "broker: b0"))
+        await admin.apply(manifest("Queue", "letters", "broker: b1"))
+        await cluster.until_home("topic", "news", "b0")
+        await cluster.until_home("queue", "letters", "b1")
+        await admin.apply(bridge)
+        await cluster.until(
+            lambda: _says(cluster, "refused", "topic 'news' on b0, queue 'letters' on b1; delete the bridge")
+        )
+        await admin.delete("Bridge", "brings")
+        await admin.delete("Queue", "letters")
+        await cluster.until_home("queue", "letters", "")
+        await admin.apply(bridge)
+        await admin.apply(manifest("Queue", "letters"))
+        await cluster.until_home("queue", "letters", "b0")
+        await cluster.until(lambda: _says(cluster, "applied", ""))
+    await connections[1].send(Topic("news"), "it rains")
+    message = await (await connections[2].consumer("letters")).receive(timeout=10)
+    assert message is not None
+    assert message.body == "it rains"
+    for connection in connections:
+        await connection.close()
+
+
+async def _says(cluster: Cluster, state: str, what: str) -> bool:
+    """Whether the bridge's status says so."""
+    found = (await cluster.client.get(LAYOUT.object_status(Claim("Bridge", "brings"), "b0"))).found
+    said = ObjectStatus.decode(found.key, found.value) if found is not None else None
+    return said is not None and said.state == state and what in said.message

@@ -23,6 +23,11 @@ from sterna_broker.cluster.view import View
 from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.configuration.patterns import PatternIndex, matches, overlap
 
+_TOGETHER = (
+    "delete the bridge and those of its ends that are empty; when they have no home any more (a minute or two), "
+    "describe the bridge again and then them: they go where the others are"
+)
+
 
 @dataclass
 class Plan:
@@ -248,7 +253,7 @@ def spanning(view: View, bridge: Bridge) -> str:
     where = ", ".join(
         f"{key.kind} '{key.name}' on {', '.join(sorted(brokers)) or 'none yet'}" for key, brokers in places.items()
     )
-    return f"it leads over several brokers: {where}"
+    return f"it leads over several brokers: {where}; {_TOGETHER}"
 
 
 def _brokers_of(view: View, key: HomeKey) -> set[str]:
