@@ -10,6 +10,7 @@ import sterna
 from sterna._proto.sterna.v1 import admin_pb2 as admin
 from sterna._proto.sterna.v1 import message_pb2 as messages
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
+from sterna_broker.server import listing
 
 from tests.broker.calls import CallError, browse, call
 from tests.broker.wire import FrameError, queue, text, topic
@@ -481,3 +482,18 @@ async def test_a_bridges_target_is_there_whoever_described_it_and_whoever_delete
     assert running.readiness().warnings == []
     assert (await call(channel, "Admin/Get", kind="Bridge", name="b")).effective == ""
     assert len(await browse(channel, queue="t")) == 1
+
+
+async def test_a_durable_is_found_however_many_come_before_it(
+    node: Any, channel_to: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "PAGE_SIZE_MAX", 2)
+    channel = channel_to(await node())
+    subscription = messaging.Subscription(name="sub", durable=True)
+    for number in range(5):
+        opening: dict[str, Any] = {"destination": topic("t"), "client_id": f"c{number}", "subscription": subscription}
+        await call(channel, "Messaging/Receive", **opening)
+    await call(channel, "Admin/Get", kind="DurableSubscription", name="c4/sub")
+    await call(channel, "Admin/Delete", kind="DurableSubscription", name="c4/sub")
+    with pytest.raises(CallError, match="NO_SUCH_SUBSCRIPTION"):
+        await call(channel, "Admin/Get", kind="DurableSubscription", name="c4/sub")

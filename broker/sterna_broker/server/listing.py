@@ -5,6 +5,7 @@ nothing of dynamic destinations. Both are in the order of their names, so that a
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from sterna_resources import names
@@ -86,14 +87,16 @@ class Listing:
         entry = self._live.objects.named(kind, name)
         if kind == "DurableSubscription":
             wanted = entry.resource.claim if entry and isinstance(entry.resource, DurableSubscription) else name
-            rows = self._all_durables()
-            return next((row for row in rows if listed_name(kind, row) == wanted), None)
+            return next((row for row in self._all_durables() if listed_name(kind, row) == wanted), None)
         rows = json.loads(self._pump.tick().list(ENGINE_KINDS[kind], name, "", 1))
         return next((row for row in rows if row["name"] == name), None)
 
-    def _all_durables(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = json.loads(self._pump.tick().list("durable", "", "", PAGE_SIZE_MAX))
-        return rows
+    def _all_durables(self) -> Iterator[dict[str, Any]]:
+        """However many there are: one that is overlooked could be neither shown nor deleted."""
+        after = ""
+        while batch := json.loads(self._pump.tick().list("durable", "", after, PAGE_SIZE_MAX)):
+            yield from batch
+            after = listed_name("DurableSubscription", batch[-1])
 
     def _stores(self, kind: str) -> dict[str, dict[str, Any]]:
         """What the engine counts for stores, each as a row, if that is what is asked for."""
