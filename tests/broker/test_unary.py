@@ -125,6 +125,7 @@ async def test_a_selector_and_a_durable_subscription_can_be_received_from(node: 
         ("Receive", {"destination": topic("t")}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "subscription"),
         ("Receive", {"destination": queue("a"), "selector": "a ="}, "INVALID_ARGUMENT", "INVALID_SELECTOR", None),
         ("Acknowledge", {"receipts": ["nonsense"]}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "receipts"),
+        ("Acknowledge", {"receipts": ["ab-" + "9" * 5000]}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "receipts"),
     ],
 )
 async def test_refusals_carry_code_subject_and_remedy(
@@ -196,3 +197,67 @@ async def test_a_receive_that_is_given_up_leaves_nothing_leased(node: Any, chann
     await send(channel, "a", "x")
     [received] = await receive(channel, "a", wait_ms=5_000)
     assert received.message.text == "x"
+
+
+async def test_receipts_of_one_lease_can_be_acknowledged_at_the_same_time(node: Any, channel_to: Any) -> None:
+    """The last one ends the lease, and not the answers of the others."""
+    channel = channel_to(await node())
+    for number in range(10):
+        await send(channel, "a", str(number))
+    receipts = [received.receipt for received in await receive(channel, "a", max_messages=10)]
+    answers = await asyncio.gather(*(call(channel, "Messaging/Acknowledge", receipts=[one]) for one in receipts))
+    assert [list(answer.expired) for answer in answers] == [[]] * 10
+    assert list(await receive(channel, "a")) == []
+
+
+async def test_a_lease_that_ends_while_it_is_acknowledged_takes_no_answer_away(node: Any) -> None:
+    parts = (await node())._parts
+    request = messaging.SendRequest(destination=queue("a"), message=messages.Message(text="x"))
+    for _ in range(2):
+        await parts.sending.send(request)
+    leased = await parts.receiving.receive(messaging.ReceiveRequest(destination=queue("a"), max_messages=2))
+    first, second = (received.receipt for received in leased.messages)
+    acknowledging = asyncio.create_task(parts.receiving.acknowledge(messaging.AcknowledgeRequest(receipts=[first])))
+    await asyncio.sleep(0)
+    parts.receiving._expire(first.partition("-")[0])
+    assert list((await acknowledging).expired) == []
+    late = await parts.receiving.acknowledge(messaging.AcknowledgeRequest(receipts=[second]))
+    assert list(late.expired) == [second]
+    again = await parts.receiving.receive(messaging.ReceiveRequest(destination=queue("a"), max_messages=2))
+    assert [received.delivery.redelivered for received in again.messages] == [True]
+
+
+async def test_an_acknowledgement_that_is_given_up_ends_the_lease(node: Any) -> None:
+    parts = (await node([*ANYTHING, manifest("Broker", "m", "limits: {leases: 1}")]))._parts
+    request = messaging.SendRequest(destination=queue("a"), message=messages.Message(text="x"))
+    for _ in range(2):
+        await parts.sending.send(request)
+    wanted = messaging.ReceiveRequest(destination=queue("a"))
+    [received] = (await parts.receiving.receive(wanted)).messages
+    acknowledge = messaging.AcknowledgeRequest(receipts=[received.receipt])
+    acknowledging = asyncio.create_task(parts.receiving.acknowledge(acknowledge))
+    await asyncio.sleep(0)
+    acknowledging.cancel()
+    await asyncio.gather(acknowledging, return_exceptions=True)
+    [other] = (await parts.receiving.receive(wanted)).messages
+    assert not other.delivery.redelivered
+
+
+@pytest.mark.parametrize(("size", "count"), [(40_000, 70), (900_000, 3)])
+async def test_an_answer_is_no_larger_than_callers_take_by_default(
+    node: Any, channel_to: Any, size: int, count: int
+) -> None:
+    """Each message stands in it twice."""
+    channel = channel_to(await node())
+    for _ in range(count):
+        await send(channel, "a", "x" * size)
+    received = 0
+    while taken := len(await receive(channel, "a", max_messages=1_000, no_acknowledge=True)):
+        received += taken
+    assert received == count
+
+
+async def test_a_delay_without_end_is_no_error(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    sent = await send(channel, "a", "x", delivery_delay_ms=2**64 - 1)
+    assert sent.delivery_time_ms == 2**64 - 1

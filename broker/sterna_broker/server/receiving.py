@@ -27,8 +27,11 @@ LEASE_MS_DEFAULT = 30_000
 LEASE_MS_MAX = 600_000
 
 _CONSUMER = 1
-# What a Receive may hold in one answer: an answer is one gRPC message.
-_BYTES_MAX = 3 * 1024 * 1024
+# How much is asked for ahead of the last message. An answer is one gRPC message, of which a caller takes 4 MiB by
+# default; each message stands in it twice, encoded and decoded, and the last may be as large as a frame.
+_BYTES_MAX = 768 * 1024
+# Of a sequence number in a receipt: 64 bits.
+_DIGITS_MAX = 20
 
 
 class Lease:
@@ -47,6 +50,8 @@ class Lease:
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._failure: RefusedError | None = None
+        self._acknowledging = 0
+        self._is_over = False
 
     async def receive(self, request: messaging.ReceiveRequest) -> None:
         """Collects up to `max_messages` in `deliveries`, waiting for the first.
@@ -87,11 +92,16 @@ class Lease:
         if known:
             ranges = [_range(sequence) for sequence in sorted(known)]
             ack = messaging.Ack(sets=[messaging.AckSet(source=self.source, ranges=ranges, epoch=self._epoch)])
-            await self._stream.request(messaging.ClientFrame(session=self._session, acknowledge=ack))
+            self._acknowledging += 1
+            try:
+                await self._stream.request(messaging.ClientFrame(session=self._session, acknowledge=ack))
+            finally:
+                self._acknowledging -= 1
+                self._end()
         return sequences - known
 
     def close(self) -> None:
-        """Gives back what is not acknowledged, as seen, and ends the stream."""
+        """Gives back what is not acknowledged, as seen, and ends the stream once all acknowledgements are answered."""
         if not self._stream.is_open:
             return
         if self.open_sequences:
@@ -100,7 +110,13 @@ class Lease:
             release = messaging.Release(sets=sets, seen=True)
             self._stream.send(messaging.ClientFrame(session=self._session, release=release))
             self.open_sequences = set()
-        self._stream.close()
+        self._is_over = True
+        self._end()
+
+    def _end(self) -> None:
+        """Ends the stream if the lease is over; who is still being answered would be told that nothing was done."""
+        if self._is_over and self._acknowledging == 0:
+            self._stream.close()
 
     async def _wait(self, event: asyncio.Event, timeout_s: float | None) -> None:
         try:
@@ -188,10 +204,13 @@ class Receiving:
         expired = []
         for lease_id, sequences in by_lease.items():
             lease = self._leases.get(lease_id)
-            lost = sequences if lease is None else await lease.acknowledge(sequences)
+            try:
+                lost = sequences if lease is None else await lease.acknowledge(sequences)
+            finally:
+                # Also when the caller has gone meanwhile: the engine has it, and the lease counts.
+                if lease is not None and not lease.open_sequences:
+                    self._expire(lease_id)
             expired += [f"{lease_id}-{sequence}" for sequence in sorted(lost)]
-            if lease is not None and not lease.open_sequences:
-                self._expire(lease_id)
         return messaging.AcknowledgeResponse(expired=expired)
 
     def stop(self) -> None:
@@ -244,7 +263,7 @@ def _decoded(delivery: messaging.Delivery) -> messages.Message | None:
 
 def _parse(receipt: str) -> tuple[str, int]:
     lease_id, _, sequence = receipt.partition("-")
-    if not (lease_id and sequence.isascii() and sequence.isdigit()):
+    if not (lease_id and sequence.isascii() and sequence.isdigit() and len(sequence) <= _DIGITS_MAX):
         message = f"'{receipt[:64]}' is no receipt."
         raise RefusedError("INVALID_ARGUMENT", "receipts", message, "Give receipts back as Receive handed them out.")
     return lease_id, int(sequence)

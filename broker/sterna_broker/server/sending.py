@@ -16,6 +16,7 @@ from sterna_broker.refusals import RefusedError
 from sterna_broker.server.internal_stream import InternalStream
 
 _PRODUCER = 1
+_TIME_MS_MAX = 2**64 - 1
 _SENDERS_MAX = 16
 """Streams that are kept for users who have no call under way."""
 
@@ -174,7 +175,8 @@ class Sending:
         return messaging.SendResponse(
             message_id=message_id,
             timestamp_ms=confirmed.arrived_ms,
-            delivery_time_ms=confirmed.arrived_ms + message.delivery_delay_ms,
+            # A delay may be as good as for ever; the message is stored, and an error now would say that it is not.
+            delivery_time_ms=min(confirmed.arrived_ms + message.delivery_delay_ms, _TIME_MS_MAX),
             durability=confirmed.durability,
         )
 
