@@ -114,7 +114,12 @@ class Drain:
         return self._shut.get(key)
 
     def shut(self) -> None:
-        """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from."""
+        """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from.
+
+        Where the whole cluster is to go, all that has been made: it has been said that nothing is taken any more.
+        """
+        if (order := self._order()) is not None and order.closes_only:
+            self.close()
         for key in self._shut:
             if (row := self._engine.row(key)) is not None:
                 self._close({key: Held.of(row)}, CLOSED)
