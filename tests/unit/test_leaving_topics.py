@@ -148,6 +148,20 @@ async def test_a_pattern_stays_that_a_client_has_subscribed_to_durably_meanwhile
     assert left.waits_for == "pattern '*' has 1 durable subscription that clients made"
 
 
+@pytest.mark.parametrize("to", ["prices", "*"])
+async def test_a_topic_stays_that_a_client_has_come_to_durably_as_another_one_went(to: str) -> None:
+    engine = Engine()
+
+    def meanwhile(_: HomeKey) -> None:
+        # There are as many as before.
+        engine.durables["me/all"] = {"topic": to, "origin": "dynamic", "statistics": {}}
+
+    homes = Brokers(meanwhile)
+    left = await _drain(homes, engine)
+    assert (homes.moved, engine.left, engine.closed) == ([], [], ["prices"])
+    assert left.waits_for == "topic 'prices' has 1 durable subscription that clients made"
+
+
 async def test_a_pattern_stays_of_which_a_topic_has_been_sent_something_meanwhile() -> None:
     engine = Engine("prices", "trades")
 

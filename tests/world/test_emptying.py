@@ -248,3 +248,32 @@ async def test_a_listener_whose_transaction_is_refused_for_now_does_not_go_in_a_
     await stage.until(lambda: None in ended)
     assert ended.count(None) == 1
     await connection.close()
+
+
+@staged
+async def test_who_subscribes_durably_as_another_one_goes_misses_nothing_by_the_emptying(stage: Stage) -> None:
+    """A topic has as many subscriptions when its turn comes as when it was looked at, and one of them is to stay."""
+    cluster = await stage.two()
+    topic = sterna.Topic("z")
+    for name in [*(f"t{number:02}" for number in range(60)), topic.name]:
+        await cluster.apply("Topic", name, broker="b1")
+    await cluster.until_home("topic", topic.name, "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    passing = await connection.consumer(topic)
+    reader = await sterna.connect(cluster.url("b1"), client_id="reader")
+    await cluster.drain("b1")
+    await cluster.until(lambda: cluster.member("b1").link.view.home("topic", "t05") == "b0")
+    await passing.close()
+    await reader.consumer(topic, durable="news")
+    assert cluster.member("b1").link.view.home("topic", topic.name) == "b1"
+    await reader.close()
+    await asyncio.sleep(10)
+    await cluster.undrain("b1")
+    await asyncio.sleep(3)
+    await connection.send(topic, "said while the reader was away")
+    again = await sterna.connect(cluster.url("b0"), client_id="reader")
+    message = await (await again.consumer(topic, durable="news")).receive(10)
+    assert message is not None
+    assert message.body == "said while the reader was away"
+    await again.close()
+    await connection.close()

@@ -328,6 +328,27 @@ async def test_a_broker_that_stops_asks_no_more_about_what_is_in_doubt(stage: St
     assert etcd.asked == asked
 
 
+@staged
+async def test_a_broker_remembers_no_claim_of_what_does_not_live_there(stage: Stage) -> None:
+    """Whoever claims name after name, for others too, would remember more and more of them."""
+    cluster = await stage.two("orders")
+    connection = await stage.connect(cluster.brokers["b0"])
+    names = ["orders", *(f"q{number}" for number in range(8))]
+    for name in names:
+        await (await connection.producer(name)).close()
+    assert {await cluster.home("queue", name) for name in names} == {"b0", "b1"}
+    await cluster.until(lambda: len(cluster.member("b0").link.view.homes) >= len(names))
+    claimed = cluster.member("b0").homes.claimed_s.keys()
+    assert claimed <= set(cluster.member("b0").link.view.homes_on("b0"))
+    await cluster.drain("b1")
+    for name in names:
+        await cluster.until_home("queue", name, "b0")
+    for broker in ("b0", "b1"):
+        member = cluster.member(broker)
+        assert member.homes.claimed_s.keys() <= set(member.link.view.homes_on(broker)), broker
+    await connection.close()
+
+
 async def in_doubt(stage: Stage, kind: str, name: str) -> tuple[Cluster, DeafEtcd]:
     """A broker b1 that is emptied, and does not hear whether etcd has given a name away: what it asks gets lost."""
     cluster = await stage.cluster("b0", "b1")

@@ -82,6 +82,11 @@ class ClusterConfiguration(LiveConfiguration):
             return None
         return self._hand_over(prepared)
 
+    def discard(self, word: str, name: str, client_id: str = "") -> None:
+        """See LiveConfiguration. What a bridge leads to, the engine has made again in the same step, and open."""
+        super().discard(word, name, client_id)
+        self._member.shut()
+
     async def settled(self) -> None:
         """See LiveConfiguration."""
         await self._member.settled(self._member.link.view.revision, _SETTLE_S)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sterna_etcd import HomeKey
 
-from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.locality import home_of
 from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import Entry, ObjectSet
@@ -91,6 +91,9 @@ class ClusterDesk:
                 return self.destination(kind, name)
             if self._held_back(key) is not None:
                 return self.destination(kind, name)
+            if self._homes.view.is_going:
+                # What is there already is used as it is; what is made now would be open, and has not been counted.
+                return {"error": error_of(GOING)}
             objects = self._objects()
             static = objects.destination(kind, name) is not None
             return {"ok": {**objects.effective(kind, name).values, "static": static}}

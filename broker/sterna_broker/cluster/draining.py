@@ -36,7 +36,7 @@ from sterna_resources import names
 from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
-from sterna_broker.cluster.holding import Held, held_of, is_elsewhere
+from sterna_broker.cluster.holding import Held, durables_at, held_of, is_elsewhere
 from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.left_behind import LeftBehind
 from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, led_away, loads
@@ -114,7 +114,12 @@ class Drain:
         return self._shut.get(key)
 
     def shut(self) -> None:
-        """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from."""
+        """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from.
+
+        Where the whole cluster is to go, all that has been made: it has been said that nothing is taken any more.
+        """
+        if (order := self._order()) is not None and order.closes_only:
+            self.close()
         for key in self._shut:
             if (row := self._engine.row(key)) is not None:
                 self._close({key: Held.of(row)}, CLOSED)
@@ -330,13 +335,16 @@ class Drain:
                 self._engine.close_to_producers(key, reason)
                 self._closed[key] = wanted
 
-    def _has_come(self, key: HomeKey, held: dict[HomeKey, Held]) -> bool:
-        """Whether somebody has come to a topic since we looked: the engine deletes it whatever subscriptions hold."""
+    def _has_come(self, key: HomeKey, held: dict[HomeKey, Held]) -> str:
+        """Who has come to a topic since we looked: the engine deletes it whatever subscriptions hold. Empty: nobody."""
         row = self._engine.row(key) if key.kind == "topic" else None
         if row is None:
-            return False
+            return ""
         now, before = Held.of(row), held.get(key, Held())
-        return now.messages > before.strayed or now.subscriptions > before.subscriptions
+        if now.messages > before.strayed or now.subscriptions > before.subscriptions:
+            return _in_use(key)
+        # Whoever has come as another one went is not more than there were; only who subscribes durably is to stay.
+        return _durables(key, durables_at(self._homes, self._engine, key)) if now.subscriptions else ""
 
     async def _move(
         self,
@@ -376,8 +384,8 @@ class Drain:
                 if key.kind == "pattern":
                     self._stays[key] = "" if force else self._keeps(key, keys)
                     return not self._stays[key]
-                if not force and self._has_come(key, held):
-                    self._stays[key] = _in_use(key)
+                if not force and (why := self._has_come(key, held)):
+                    self._stays[key] = why
                     return False
                 self._stays[key] = self._engine.leave(key, told)
                 if self._stays[key] and key in held and not force:
@@ -405,16 +413,11 @@ class Drain:
     def _keeps(self, pattern: HomeKey, group: list[HomeKey]) -> str:
         """Why a pattern has to stay: durable subscriptions of clients, or what has come to topics meanwhile."""
         view, name = self._homes.view, pattern.name
-        if why := _durables(pattern, self._durables_to(name)):
+        if why := _durables(pattern, durables_at(self._homes, self._engine, pattern)):
             return why
         topics = [key for key in view.homes_on(self._homes.name) if key.kind == "topic" and matches(name, key.name)]
         used = (key for key in topics if key not in group or messages_of(self._engine.row(key)))
         return next((_in_use(key) for key in used), "")
-
-    def _durables_to(self, pattern: str) -> int:
-        """How many durable subscriptions of clients there are to a pattern now."""
-        rows = self._engine.rows("durable").values()
-        return sum(str(row["topic"]) == pattern and row.get("origin") != "static" for row in rows)
 
     def _close_rest(self, keys: list[HomeKey], held: dict[HomeKey, Held]) -> None:
         """Closes what has to wait for its turn although others of its group have gone, and what is not here yet."""

@@ -64,6 +64,16 @@ def held_of(homes: Homes, engine: EngineView) -> dict[HomeKey, Held]:
     return found
 
 
+def durables_at(homes: Homes, engine: EngineView, key: HomeKey) -> int:
+    """How many durable subscriptions of clients keep a name here now: of a topic also those to patterns that match."""
+    found = (key_of(row) for row in engine.rows("durable").values() if row.get("origin") != "static")
+    return sum(one == key or (_covers(one, key) and not is_elsewhere(homes, one)) for one in found)
+
+
+def _covers(pattern: HomeKey, topic: HomeKey) -> bool:
+    return pattern.kind == "pattern" and topic.kind == "topic" and matches(pattern.name, topic.name)
+
+
 def key_of(row: _Row) -> HomeKey:
     """What a subscription is to."""
     return HomeKey("pattern" if names.is_pattern(str(row["topic"])) else "topic", str(row["topic"]))

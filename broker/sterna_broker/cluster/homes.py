@@ -84,7 +84,7 @@ class Homes:
         """What the configuration that is known here wants; replaced with each one."""
 
         self.claimed_s: dict[HomeKey, float] = {}
-        """When a home was claimed or asked for here, by the loop's clock: what is meant to live there may not exist
+        """When a home of ours was claimed or asked for, by the loop's clock: what is meant to live there may not exist
         yet."""
         self.on_back: Callable[[], None] = lambda: None
         """Told when etcd has refused to give away what has been taken out of the engine already."""
@@ -390,7 +390,8 @@ class Homes:
         if done.succeeded:
             for key, record in records.items():
                 self.view.note_home(key, record, done.revision)
-                self.claimed_s[key] = asyncio.get_running_loop().time()
+                if record.broker == self.name:
+                    self.claimed_s[key] = asyncio.get_running_loop().time()
                 _log.info("home_settled", kind=key.kind, name=key.name, broker=record.broker)
             return True
         found = [self._found(key, result) for key, result in zip(paths, done.results, strict=False)]
@@ -468,7 +469,7 @@ class Homes:
                 # Still what it was, and not in another etcd (that would be another revision or identity).
                 await self._identity.verify(self._etcd, wall_ms())
                 raise ElsewhereError("what it belongs together with has moved meanwhile")
-        if self.view.home(key.kind, key.name) is None:
+        if self.view.home(key.kind, key.name) != self.name:
             self.claimed_s.pop(key, None)
 
     async def _look_at_unchanged(self, key: HomeKey, found: KeyValue | int | None, revision: int) -> None:

@@ -229,6 +229,11 @@ class Member:
         self.link.view.changed.add("engine")
         self.wake()
 
+    def shut(self) -> None:
+        """Something was made in the engine, maybe, that is to take nothing."""
+        if self._drain is not None:
+            self._drain.shut()
+
     async def settled(self, revision: int, timeout_s: float) -> bool:
         """Waits until what etcd had at `revision` is made so here; whether it is."""
         try:
@@ -485,7 +490,7 @@ class Member:
         subscribed = engine.subscribed() if any(key.kind == "pattern" for key in unused) else set()
         for key in unused:
             if key.kind != "pattern" or key.name not in subscribed:
-                await self.homes.release(key, lambda key=key: _is_unused(engine, key))  # type: ignore[misc]
+                await self.homes.release(key, lambda key=key: engine.is_unused(key))  # type: ignore[misc]
 
     # --- Saying how it stands
 
@@ -591,8 +596,3 @@ class Member:
         assert self._engine is not None  # rounds begin with `serve`
         if await self._counts.count(self._engine, asyncio.get_running_loop().time()):
             self._todo.add("counts")
-
-
-def _is_unused(engine: EngineView, key: HomeKey) -> bool:
-    """Whether nothing lives under a name: no destination, or for a pattern, nobody who subscribes to it."""
-    return key.name not in engine.subscribed() if key.kind == "pattern" else engine.row(key) is None

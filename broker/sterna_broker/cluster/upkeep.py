@@ -75,6 +75,10 @@ class EngineView:
         rows = json.loads(self._untimed().list(key.kind, key.name, "", 1))
         return next((row for row in rows if row["name"] == key.name), None)
 
+    def is_unused(self, key: HomeKey) -> bool:
+        """Whether nothing lives under a name: no destination, or for a pattern, nobody who subscribes to it."""
+        return key.name not in self.subscribed() if key.kind == "pattern" else self.row(key) is None
+
     def delete(self, claim: Claim, resource: Resource, *, with_messages: bool) -> int:
         """Deletes what an object describes; how many messages went with it. What does not exist has none.
 
