@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 from sterna_core import EngineError
 from sterna_etcd import Claim, HomeKey
-from sterna_etcd.records import ConfigRecord, Deleting
+from sterna_etcd.records import ConfigRecord, Deleting, ObjectStatus
 from sterna_resources.resource import Resource
 
 from sterna_broker.cluster.upkeep import EngineView, messages_of
@@ -38,6 +38,14 @@ class Deletions:
         self.done: dict[Claim, Deletion] = {}
         self.blocked: dict[Claim, Deletion] = {}
         self._ordered: dict[Claim, Deleting] = {}
+        self._told: dict[Claim, ObjectStatus] = {}
+
+    def recall(self, told: Mapping[Claim, ObjectStatus]) -> None:
+        """What a former start of this broker has told: what it has deleted is deleted once.
+
+        What has come under the name since is not what the order was about.
+        """
+        self._told = {claim: status for claim, status in told.items() if status.state == "deleted"}
 
     def settle(
         self, engine: EngineView, claim: Claim, record: ConfigRecord, resource: Resource | None, needed: str
@@ -49,6 +57,8 @@ class Deletions:
         known = self.done.get(claim)
         if known is not None:
             return known
+        if (told := self._told.pop(claim, None)) is not None and _is_of(told, record):
+            return self._done(claim, Deletion("deleted", told.messages))
         if needed and deleting.policy == "onlyIfEmpty":
             self.blocked[claim] = Deletion("blocked", 0, "InUse", f"the {needed} needs it")
             return self.blocked[claim]
@@ -72,12 +82,20 @@ class Deletions:
                 del self._ordered[claim]
                 self.done.pop(claim, None)
                 self.blocked.pop(claim, None)
+        for claim in [claim for claim in self._told if claim not in present]:
+            del self._told[claim]
 
     def _done(self, claim: Claim, deletion: Deletion) -> Deletion:
         self.blocked.pop(claim, None)
         self.done[claim] = deletion
         _log.info("object_deleted", kind=claim.kind, name=claim.name, messages=deletion.messages)
         return deletion
+
+
+def _is_of(told: ObjectStatus, record: ConfigRecord) -> bool:
+    """Whether this was told of the order in a record."""
+    uid = (record.deleting.uid if record.deleting else "") or record.owner.uid
+    return (told.uid, told.generation) == (uid, record.generation)
 
 
 def _row(engine: EngineView, claim: Claim) -> dict[str, object] | None:

@@ -312,10 +312,6 @@ class Member:
         await self._delete()
         await self._empty()
         await self._count_messages()
-        if not self._learned and self.link.fault is None:
-            await self._statuses.learn()
-            self._learned = True
-            todo.add("statuses")
         if todo:
             await self._say()
         self._say_of_broker(revision)
@@ -392,6 +388,12 @@ class Member:
         """Carries out what is to be deleted here."""
         view, engine = self.link.view, self._engine
         assert engine is not None  # rounds begin with `serve`
+        if not self._learned:
+            if self.link.fault is not None:
+                return  # What a former start has deleted is not known yet.
+            self.deletions.recall(await self._statuses.learn())
+            self._learned = True
+            self._todo.add("statuses")
         # In their order: what is done first is not to depend on how names hash.
         wanted = dict.fromkeys(claim for claim, stored in view.configs.items() if stored.record.deleting is not None)
         self._deleting = {claim: told for claim, told in self._deleting.items() if claim in wanted}

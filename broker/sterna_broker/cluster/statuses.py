@@ -6,11 +6,12 @@ ours, or an old copy of it, is told nothing. Each write would bring a copy neare
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import structlog
 from sterna_etcd import Claim, Delete, Etcd, EtcdError, KeyLayoutError, Layout, Put, StoreIdentity
-from sterna_etcd.records import BrokerStatus, ObjectStatus
+from sterna_etcd.records import BrokerStatus, ObjectStatus, RecordError
 
 from sterna_broker.cluster.deletions import Deletion
 from sterna_broker.cluster.examined import Refusal
@@ -75,14 +76,15 @@ class Statuses:
         keys |= self._stands.keys() - {key for key, value in self._wanted.items() if value is None}
         return {self._claims[key] for key in keys if key in self._claims}
 
-    async def learn(self) -> None:
-        """Reads what a former start of this broker left.
+    async def learn(self) -> dict[Claim, ObjectStatus]:
+        """Reads what a former start of this broker left, and says it.
 
         Raises:
             EtcdError: etcd could not be asked.
         """
         listed = await self._etcd.list_all(self._layout.object_statuses)
         self._last.clear()
+        found: dict[Claim, ObjectStatus] = {}
         for pair in listed.values:
             try:
                 key = self._layout.object_status_of(pair.key)
@@ -91,7 +93,10 @@ class Statuses:
             if key.broker == self._name:
                 self._stands[pair.key] = pair.value
                 self._claims[pair.key] = key.claim
+                with contextlib.suppress(RecordError):
+                    found[key.claim] = ObjectStatus.decode(pair.key, pair.value)
         self._awake.set()
+        return found
 
     def _want(self, key: str, value: bytes | None) -> None:
         if self._stands.get(key) == value and key not in self._wanted:
