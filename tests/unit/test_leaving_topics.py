@@ -48,6 +48,9 @@ class Engine(EngineView):
     def row(self, key: HomeKey) -> dict[str, Any] | None:
         return self.rows(key.kind).get(key.name)
 
+    def messages(self) -> int:
+        return 0
+
     def leave(self, key: HomeKey, told: RefusedError) -> str:
         self.left.append(key)
         return ""
@@ -195,6 +198,22 @@ async def test_nobody_waits_for_what_has_gone_after_it_was_in_doubt() -> None:
     await drain.step(ObjectSet({}), DrainRecord())
     assert waiting.is_set()
     assert drain.held_back(_TOPIC) is None
+
+
+async def test_what_is_to_go_after_all_is_not_opened_by_what_was_taken_back_before() -> None:
+    """Orders that follow each other quickly: while bridges are made to hold again the next one has come."""
+    engine, record = Engine(), DrainRecord(closes_only=True)
+    homes = Brokers(lambda _: None, record=record)
+    drain = _drainer(homes, engine)
+    assert (await drain.step(ObjectSet({}), record)).is_closed
+    homes.view.drains.clear()
+    drain.hold_again(ObjectSet({}))
+    homes.view.drains["b1"] = Stored(record, 2, 2)
+    drain.reopen()
+    assert engine.closed == ["prices"]
+    homes.view.drains.clear()
+    drain.reopen()
+    assert engine.closed == ["prices", "prices"]
 
 
 async def test_what_was_not_begun_stays_when_the_order_is_taken_back() -> None:

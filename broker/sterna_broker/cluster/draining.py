@@ -99,7 +99,12 @@ class Drain:
         self.parted &= {claim for key in self._behind for claim in sources.get(key, ())}
 
     def reopen(self) -> None:
-        """What was closed takes messages again, but for what is about to follow others. Before, bridges hold again."""
+        """What was closed takes messages again, but for what is about to follow others. Before, bridges hold again.
+
+        Not if meanwhile the cluster is to go once more: what was said of the order before may be believed of this one.
+        """
+        if (order := self._order()) is not None and order.closes_only:
+            return
         self._open([key for key in (*self._closed, *self._shut) if key not in self._behind])
 
     def _open(self, keys: Iterable[HomeKey]) -> None:
