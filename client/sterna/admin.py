@@ -2,7 +2,7 @@
 
     async with sterna.admin.connect("sterna://127.0.0.1:7222") as admin:
         for queue in await admin.resources("Queue"):
-            print(queue.name, queue.statistics.messages)
+            print(queue.name, queue.home or queue.statistics.messages)
 
 The command line uses nothing else, and whoever manages brokers from Python may. It is separate from `sterna.connect`:
 administration is single calls without a session. Errors are those of `sterna.errors`.
@@ -124,7 +124,10 @@ class Admin:
     async def resources(
         self, kind: str, pattern: str = "", *, temporaries: bool = False, system: bool = False
     ) -> list[Resource]:
-        """All resources of a kind, by name.
+        """All resources of a kind that the broker knows, by name.
+
+        Of what lives on another broker of a cluster it knows the manifest and the `home`, and not what it holds, which
+        `resource` asks there. What clients made on others is not listed.
 
         Args:
             kind: "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "ConnectionFactory" or "Broker".
@@ -147,10 +150,11 @@ class Admin:
                 return found
 
     async def resource(self, kind: str, name: str) -> Resource:
-        """One resource.
+        """One resource; in a cluster, queues, topics and durable subscriptions are asked for where they live.
 
         Raises:
             NoSuchDestinationError, NoSuchSubscriptionError: there is none of this name.
+            UnreachableError: the broker on which it lives cannot be reached.
         """
         from sterna._proto.sterna.v1 import admin_pb2
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sterna.errors import SternaError, from_proto
+from sterna.errors import MovedError, SternaError, from_proto
 
 Values = TypeVar("Values")
 Member = TypeVar("Member", bound=enum.StrEnum)
@@ -67,7 +67,11 @@ class DestinationStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource: its manifest, where it comes from, what holds for it (`effective`) and what it holds."""
+    """A resource: its manifest, where it comes from, what holds for it (`effective`) and what it holds.
+
+    `home`: the broker of a cluster on which it lives, where that is not the one that was asked; empty otherwise. Lists
+    come from one broker, and have it.
+    """
 
     kind: str
     name: str
@@ -76,7 +80,21 @@ class Resource:
     owner: str
     generation: int
     effective: dict[str, Any]
-    statistics: DestinationStatistics
+    known_statistics: DestinationStatistics | None
+    """As `statistics`; None: it lives on another broker, and the one that was asked holds nothing of it."""
+    home: str = ""
+
+    @property
+    def statistics(self) -> DestinationStatistics:
+        """What it holds and did.
+
+        Raises:
+            MovedError: the broker that was asked has nothing of it, for it lives on another one, `home`.
+        """
+        if self.known_statistics is None:
+            message = f"the {self.kind} '{self.name}' lives on the broker '{self.home}', which knows what it holds"
+            raise MovedError(message, subject=self.name, remedy="ask for it by its name: that goes there")
+        return self.known_statistics
 
     @classmethod
     def read(cls, answer: Any) -> Resource:
@@ -89,7 +107,12 @@ class Resource:
             owner=answer.owner,
             generation=answer.generation,
             effective=_object(answer.effective),
-            statistics=values(DestinationStatistics, answer.statistics),
+            known_statistics=(
+                None
+                if answer.home and not answer.HasField("statistics")
+                else values(DestinationStatistics, answer.statistics)
+            ),
+            home=answer.home,
         )
 
 

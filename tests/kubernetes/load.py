@@ -188,7 +188,7 @@ async def _held(queue: str) -> int | None:
     try:
         async with admin.connect() as asking:
             return (await asking.resource("Queue", queue)).statistics.messages
-    except (sterna.errors.UnreachableError, sterna.errors.UnavailableError):
+    except (sterna.errors.ConnectionError, sterna.errors.UnavailableError):
         return None
 
 

@@ -122,13 +122,19 @@ class ClusterDesk:
 
         `kind` is a manifest's, `name` what listings show; `entry` its manifest, if there is one.
         """
+        home = self.other_home(kind, name, entry)
+        return self.moved(f"the {kind} '{name}'", name, home) if home else None
+
+    def other_home(self, kind: str, name: str, entry: Entry | None) -> str:
+        """The other broker on which something is known to live; empty: it lives here, or nowhere, or everywhere.
+
+        Arguments as for `elsewhere`.
+        """
         if entry is None and kind not in _NAMED:
             entry = self._objects().named(kind, name)
         view = self._homes.view
         home = home_of(view, entry.resource) if entry else view.home(_NAMED.get(kind, ""), name)
-        if not home or home == self._homes.name:
-            return None
-        return self.moved(f"the {kind} '{name}'", name, home)
+        return "" if home is None or home == self._homes.name else home
 
     def moved(self, what: str, subject: str, home: str) -> RefusedError:
         """Says where something lives."""

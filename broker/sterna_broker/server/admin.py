@@ -47,15 +47,18 @@ class Administration:
         self._desk = desk
         self._live = live
         self._statistics = statistics
-        self._listing = Listing(pump, live)
+        self._listing = Listing(pump, live, desk.other_home if desk is not None else lambda *_: "")
 
     async def list(self, request: admin.ListRequest) -> admin.ListResponse:
         """A page of the resources of a kind."""
         return self._listing.page(request, _known_kind(request.kind))
 
     async def get(self, request: admin.GetRequest) -> admin.Resource:
-        """One resource by name."""
+        """One resource by name; what it holds is known where it lives."""
         kind = _known_kind(request.kind)
+        if kind in ENGINE_KINDS:
+            entry, _ = await self._found(kind, request.name)
+            self._check_here(kind, request.name, entry)
         resource = self._listing.one(kind, request.name)
         if resource is None:
             raise _no_such(kind, request.name)

@@ -5,7 +5,7 @@ nothing of dynamic destinations. Both are in the order of their names, so that a
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sterna_resources import names
@@ -37,13 +37,17 @@ ENGINE_KINDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "dura
 # messages.
 _OWNERS = {"static": "removed", "dynamic": "client", "temporary": "client", "system": "broker"}
 
+# The other broker of a cluster on which something lives, by kind, listed name and manifest; empty: none.
+OtherHome = Callable[[str, str, Entry | None], str]
+
 
 class Listing:
     """Answers List and Get."""
 
-    def __init__(self, pump: Pump, live: LiveConfiguration) -> None:
+    def __init__(self, pump: Pump, live: LiveConfiguration, other_home: OtherHome) -> None:
         self._pump = pump
         self._live = live
+        self._other_home = other_home
 
     def page(self, request: admin.ListRequest, kind: str) -> admin.ListResponse:
         """One page.
@@ -150,6 +154,8 @@ class Listing:
         elif row is not None:
             resource.owner = self._owner(kind, name, row)
             resource.manifest = json.dumps(_described(kind, name, row), ensure_ascii=False)
+        if kind in ENGINE_KINDS:
+            resource.home = self._other_home(kind, name, entry)
         if kind in ("Queue", "Topic"):
             which: Kind = "queue" if kind == "Queue" else "topic"
             explained = self._live.objects.effective(which, entry.resource.subject if entry else name).explained()

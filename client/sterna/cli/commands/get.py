@@ -51,6 +51,7 @@ _BYTES = Column("BYTES", "status.statistics.bytes", "right", rank=2)
 _UNACKNOWLEDGED = Column("UNACKED", "status.statistics.deliveredMessages", "right", rank=1)
 _PRODUCERS = Column("PRODUCERS", "status.statistics.producers", "right", rank=3)
 _CONSUMERS = Column("CONSUMERS", "status.statistics.consumers", "right", rank=2)
+_HOME = Column("HOME", "status.home")
 _OLDEST = Column("OLDEST", _when("status.statistics.oldestMs"), rank=5)
 
 _COLUMNS: dict[str, Sequence[Column]] = {
@@ -112,13 +113,18 @@ def get(
     """Show resources and what they hold, connections, or the broker's statistics.
 
     JSON and YAML carry the whole resource: its manifest, and under status what the broker knows of it.
+
+    In a cluster, one name is asked for where it lives. A list comes from one broker: what lives on others is in it with
+    its home, and without figures, and what clients made on others is not.
     """
     wanted = resource_kind(kind)
     rows = run_loop(_rows(wanted, name, server, timeout, temporaries=temporaries, system=system or "$sys" in name))
     single = (bool(name) and not is_pattern(name)) or wanted == "Statistics"
     if wanted == "Statistics" and output is Format.TABLE:
         rows = [{"what": what, "value": value} for what, value in _flat(rows[0])]
-    print_rows(rows, _COLUMNS[wanted], output, single=single)
+    # A broker of a cluster lists what lives on others too, and knows how much there is only of its own.
+    elsewhere = (_HOME,) if any(at(row, "status.home") for row in rows) else ()
+    print_rows(rows, (*_COLUMNS[wanted], *elsewhere), output, single=single)
 
 
 def is_pattern(name: str) -> bool:
@@ -133,13 +139,15 @@ def document(resource: Resource) -> dict[str, Any]:
         "kind": resource.kind,
         "metadata": {"name": resource.name},
     }
+    found = resource.known_statistics
     status = {
         "name": resource.name,
         "origin": resource.origin.value,
         "owner": resource.owner,
         "generation": resource.generation,
         "effective": resource.effective,
-        "statistics": camel_keys(dataclasses.asdict(resource.statistics)),
+        **({"home": resource.home} if resource.home else {}),
+        **({} if found is None else {"statistics": camel_keys(dataclasses.asdict(found))}),
     }
     return {**manifest, "status": status}
 

@@ -54,7 +54,7 @@ class GetRequest(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Resource(_message.Message):
-    __slots__ = ("kind", "name", "manifest", "origin", "owner", "generation", "effective", "statistics")
+    __slots__ = ("kind", "name", "manifest", "origin", "owner", "generation", "effective", "statistics", "home")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class Resource(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EFFECTIVE_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     manifest: str
@@ -71,7 +72,8 @@ class Resource(_message.Message):
     generation: int
     effective: str
     statistics: DestinationStatistics
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., manifest: _Optional[str] = ..., origin: _Optional[_Union[Origin, str]] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., effective: _Optional[str] = ..., statistics: _Optional[_Union[DestinationStatistics, _Mapping]] = ...) -> None: ...
+    home: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., manifest: _Optional[str] = ..., origin: _Optional[_Union[Origin, str]] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., effective: _Optional[str] = ..., statistics: _Optional[_Union[DestinationStatistics, _Mapping]] = ..., home: _Optional[str] = ...) -> None: ...
 
 class DestinationStatistics(_message.Message):
     __slots__ = ("messages", "bytes", "delivered_messages", "delayed_messages", "producers", "consumers", "subscriptions", "published_total", "published_bytes_total", "delivered_total", "acknowledged_total", "redelivered_total", "expired_total", "discarded_total", "undelivered_total", "oldest_ms", "redelivery_delayed_messages", "flow_controlled_sessions")
