@@ -2,11 +2,14 @@
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bench.broker import Broker
 from tests.cli.conftest import Ran, rows
 
 Cli = Callable[..., Ran]
@@ -29,6 +32,24 @@ def test_fewer_than_asked_for_ends_with_3(cli: Cli) -> None:
     cli("send", "t.few", "a", "b")
     ran = cli("receive", "t.few", "--count", "5", "--timeout", "0.2", "--raw")
     assert (ran.code, ran.out) == (3, "a\nb\n")
+
+
+def test_output_that_has_no_room_is_an_error_that_takes_no_message(cli: Cli, broker: Broker) -> None:
+    cli("send", "t.full", "kept")
+    for command in (["get", "queues"], ["receive", "t.full"], ["receive", "t.full", "--raw"], ["browse", "t.full"]):
+        with Path("/dev/full").open("wb") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "sterna", *command, "-s", broker.url],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert ended.returncode == 1
+        said, remedy = ended.stderr.splitlines()
+        assert said == "error: No space left on device"
+        assert "where the output goes" in remedy
+    assert rows(cli("receive", "t.full", "-o", "jsonl"))[0]["body"] == "kept"
 
 
 def test_what_is_left_comes_again_and_says_so(cli: Cli) -> None:

@@ -106,7 +106,7 @@ def run(arguments: list[str]) -> int:
         code = _code_of(error.cause)
         complain(error.report)
         return Exit.PARTIAL if error.is_partly else code
-    except (CommandError, SternaError, BrokenPipeError, KeyboardInterrupt) as error:
+    except (CommandError, SternaError, OSError, KeyboardInterrupt) as error:
         return _code_of(error)
     return Exit.OK
 
@@ -120,13 +120,23 @@ def _code_of(error: BaseException) -> int:
         case SternaError():
             return _refused(error)
         case BrokenPipeError():
-            # The reader of a pipe left ("| head"): no fault of anybody's. What is still buffered has nowhere to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader of a pipe left ("| head"): no fault of anybody's.
+            _drop_output()
             return Exit.OK
+        case OSError():
+            # Files that are given are looked at by the commands; what is left is where the output goes.
+            complain(describe("error", error.strerror or str(error), "look where the output goes: is there room?"))
+            _drop_output()
+            return Exit.ERROR
         case Terminated():
             return int(error.code or 0)
         case _:
             return 130
+
+
+def _drop_output() -> None:
+    """What is still buffered has nowhere to go; Python would try again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refused(error: SternaError) -> int:
