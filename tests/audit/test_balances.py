@@ -23,7 +23,7 @@ def test_an_end_of_nothing_does_not_hide_in_a_queue_that_was_deleted(spark: Spar
     came = [flow(source, sequence, flows.ARRIVED) for source in (1, 2) for sequence in (1, 2, 3)]
     # The first took with it what it held; a record ended something in the second that it never had.
     ends = [flow(1, 1, flows.ENDED), flow(2, 9, flows.ENDED)]
-    rows = spark.createDataFrame([*came, *ends], _FLOWS)
+    rows = flows.parted(spark.createDataFrame([*came, *ends], _FLOWS))
     gone = spark.createDataFrame(
         [(0, 1, 1, 9_000), (0, 1, 2, 9_000)], "place int, cut bigint, source bigint, deleted_at bigint"
     )

@@ -21,46 +21,25 @@ from sterna_audit.audits.flows import (
 )
 from sterna_audit.audits.sums import high, low, run_high, run_low
 
-#: Sequences of a block.
-BLOCK = 4_096
-#: A record ends at most 4,096 messages; a longer run is none that the engine wrote.
-RUN_MAX = 1 << 20
-
 KEY = ("place", "cut", "source")
 
 
-def is_run(first: Column, last: Column) -> Column:
-    """Whether a run is one that can be."""
-    return (first >= 0) & (last >= first) & (last - first < RUN_MAX)
-
-
-def by_block(flows: DataFrame) -> DataFrame:
-    """Flows, each within one block: runs are parted where a block ends. What is no run has no block."""
-    first, last = F.col("first"), F.col("last")
-    bits = BLOCK.bit_length() - 1
-    numbers = F.when(is_run(first, last), F.sequence(F.shiftright(first, bits), F.shiftright(last, bits)))
-    parted = flows.withColumn("block", F.explode_outer(numbers))
-    return parted.withColumn("first", F.greatest(first, F.col("block") * BLOCK)).withColumn(
-        "last", F.least(last, F.col("block") * BLOCK + (BLOCK - 1))
-    )
-
-
 def sums_of(flows: DataFrame) -> DataFrame:
-    """Of each block, role and reason: how many, and the sums; with the lowest and highest position of its messages."""
+    """Of each block, role and reason: how many, and the sums; with the highest sequence.
+
+    Args:
+        flows: each within one block, as `flows.flows` has them.
+    """
     first, last = F.col("first"), F.col("last")
     # What a message is, where a flow says so.
     identity = F.when(F.col("message").isNotNull(), F.xxhash64("first", "message", "copy")).otherwise(F.lit(0))
-    return (
-        by_block(flows)
-        .groupBy(*KEY, "block", "role", "reason")
-        .agg(
-            F.sum(last - first + 1).alias("count"),
-            F.sum(run_low(first, last)).alias("low"),
-            F.sum(run_high(first, last)).alias("high"),
-            F.sum(low(identity)).alias("identity_low"),
-            F.sum(high(identity)).alias("identity_high"),
-            F.max("last").alias("highest"),
-        )
+    return flows.groupBy(*KEY, "block", "role", "reason").agg(
+        F.sum(last - first + 1).alias("count"),
+        F.sum(run_low(first, last)).alias("low"),
+        F.sum(run_high(first, last)).alias("high"),
+        F.sum(low(identity)).alias("identity_low"),
+        F.sum(high(identity)).alias("identity_high"),
+        F.max("last").alias("highest"),
     )
 
 

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from sterna_audit.audits import findings
-from sterna_audit.audits.balances import KEY, by_block
+from sterna_audit.audits.balances import KEY
 from sterna_audit.audits.flows import ENDED, IS_PENDING, PENDING_PLUS, PLUS, REMAINED
 from sterna_audit.audits.history import History
 from sterna_audit.audits.naming import with_messages, with_sources
@@ -43,7 +43,7 @@ def wrong(flows: DataFrame, blocks: DataFrame) -> DataFrame:
         flows: all of them.
         blocks: those of them that are looked at, with `deleted_at`.
     """
-    chosen = by_block(flows).join(blocks, [*KEY, "block"], "inner")
+    chosen = flows.join(blocks, [*KEY, "block"], "inner")
     rows = chosen.withColumn("sequence", F.explode(F.sequence("first", "last")))
     came, was_sent = _count(*PLUS), _count(*PENDING_PLUS)
     messages = rows.groupBy(*KEY, "sequence").agg(

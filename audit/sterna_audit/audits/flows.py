@@ -1,7 +1,8 @@
 """What came into each queue and subscription, what went, and what there was at both ends: each as runs of sequences.
 
 A flow is a row with `place`, `cut`, `source`, `first`, `last`, `role` and, where one message alone is meant, what it
-is: `message` (the position of its record) and `copy`. `reason` and `position` tell of ends.
+is: `message` (the position of its record) and `copy`. `reason` and `position` tell of ends. It lies within one `block`
+of sequences; where it is a run that cannot be, in none.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,15 @@ PENDING_PLUS = (WAS_PENDING, SENT_PENDING)
 #: Of `state/deliverables`: sent in a transaction that is open.
 _PENDING = 3
 
+#: Sequences of a block.
+BLOCK = 4_096
+_BLOCK_BITS = BLOCK.bit_length() - 1
+#: A record ends at most 4,096 messages; a longer run is none that the engine wrote.
+RUN_MAX = 1 << 20
+
 _IDENTITY = ("source", "sequence", "position", "copy")
 
-COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position")
+COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position", "block")
 
 
 def flows(history: History, intervals: Sequence[Interval]) -> DataFrame:
@@ -60,12 +67,25 @@ def _single(rows: DataFrame, role: Column, message: str = "position", **names: s
         F.col("copy").cast("int").alias("copy"),
         F.lit(0).alias("reason"),
         F.col("position"),
+        # As `parted` would say, which costs as much as all else: nearly all flows are of one message.
+        F.when(sequence >= 0, F.shiftright(sequence, _BLOCK_BITS)).alias("block"),
+    )
+
+
+def parted(runs: DataFrame) -> DataFrame:
+    """Runs, each within one block: they are parted where a block ends. What is no run has no block."""
+    first, last = F.col("first"), F.col("last")
+    is_run = (first >= 0) & (last >= first) & (last - first < RUN_MAX)
+    numbers = F.when(is_run, F.sequence(F.shiftright(first, _BLOCK_BITS), F.shiftright(last, _BLOCK_BITS)))
+    rows = runs.withColumn("block", F.explode_outer(numbers))
+    return rows.withColumn("first", F.greatest(first, F.col("block") * BLOCK)).withColumn(
+        "last", F.least(last, F.col("block") * BLOCK + (BLOCK - 1))
     )
 
 
 def _run(rows: DataFrame) -> DataFrame:
     """Each row as the end of a run."""
-    return rows.select(
+    runs = rows.select(
         "place",
         "cut",
         "source",
@@ -77,6 +97,7 @@ def _run(rows: DataFrame) -> DataFrame:
         F.col("reason").cast("int").alias("reason"),
         F.col("position"),
     )
+    return parted(runs)
 
 
 def _started(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:

@@ -13,14 +13,15 @@ most 1,000; all of them are in the Parquet files.
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from sterna_audit import surroundings
 from sterna_audit.audits import findings
@@ -174,11 +175,8 @@ def _run_one(history: History, audit: Audit, out: Store) -> Result:
     out.remove_folder(folder)
     try:
         with _Kept(history, audit.run(history), out, folder) as kept:
-            counted = kept.groupBy("verdict").count().collect()
-            counts = {
-                verdict: sum(row["count"] for row in counted if row["verdict"] == verdict) for verdict in VERDICTS
-            }
             rows = kept.orderBy(*findings.order()).limit(COLLECTED_MAX).collect()
+            counts = _counts(kept, rows)
     except StoreError:
         raise
     except Exception as error:  # noqa: BLE001 - an audit is anybody's, and one that fails costs itself alone
@@ -190,6 +188,15 @@ def _run_one(history: History, audit: Audit, out: Store) -> Result:
         history.release()
     collected = tuple(findings.finding_of(row.asDict()) for row in rows)
     return Result(audit.name, audit.about, counts, collected, surroundings.monotonic_s() - began)
+
+
+def _counts(kept: DataFrame, worst: Sequence[Row]) -> dict[Verdict, int]:
+    """How many findings of each verdict there are; Spark counts only where the worst are not all of them."""
+    if len(worst) < COLLECTED_MAX:
+        found = Counter(row["verdict"] for row in worst)
+    else:
+        found = Counter({row["verdict"]: row["count"] for row in kept.groupBy("verdict").count().collect()})
+    return {verdict: found[verdict] for verdict in VERDICTS}
 
 
 class _Kept:
