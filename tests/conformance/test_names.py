@@ -18,6 +18,8 @@ LEGAL = [
     "back\\.dot",  # a dot cannot be escaped: two elements
     "ünïcödé.漢字",
     "x$y",
+    "#",  # a wildcard elsewhere, and an ordinary character here
+    "x.#.y#",
     "-",
     "_",
     "0",

@@ -315,6 +315,10 @@ ROWS = pytest.mark.covers(
 )  # fmt: skip
 
 
+# Fiorano's rows speak of paths in XML; what they say of operators and literals holds of properties.
+FIORANO = pytest.mark.covers("FMQ-CLI-34", "FMQ-CLI-39", "FMQ-CLI-42", "FMQ-CLI-44")
+
+
 async def matching(provider: Provider, session: Session, queue: Queue, selectors: Sequence[str]) -> list[str]:
     """The selectors that match the message."""
     await session.send(queue, "text", properties=PROPERTIES, **HEADER)
@@ -332,6 +336,7 @@ async def verdict(provider: Provider, queue: Queue, selector: str) -> bool | Non
 
 
 @ROWS
+@FIORANO
 @pytest.mark.covers("EMS-CLI-A19")
 @pytest.mark.parametrize("selectors", TRUE.values(), ids=TRUE.keys())
 async def test_these_match(provider: Provider, session: Session, queue: Queue, selectors: list[str]) -> None:
@@ -339,6 +344,7 @@ async def test_these_match(provider: Provider, session: Session, queue: Queue, s
 
 
 @ROWS
+@FIORANO
 @pytest.mark.parametrize("selectors", FALSE.values(), ids=FALSE.keys())
 async def test_these_do_not_match(provider: Provider, session: Session, queue: Queue, selectors: list[str]) -> None:
     assert await matching(provider, session, queue, selectors) == []

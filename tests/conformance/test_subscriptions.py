@@ -12,6 +12,7 @@ from tests.conformance.provider import (
     UNDELIVERED,
     Connection,
     Consumer,
+    Message,
     Mode,
     Provider,
     Refusal,
@@ -391,6 +392,36 @@ async def test_a_subscription_is_read_by_a_listener_or_by_receiving(
     await session.send(topic, "received")
     assert await bodies(receiving, 1) == ["received"]
     assert heard == ["heard"]
+
+
+@pytest.mark.covers("UM-CLI-A31")
+@pytest.mark.parametrize("group", [False, True], ids=["own", "shared"])
+async def test_a_listener_of_a_durable_gets_what_it_rolled_back_again_at_once_flagged_and_before_all_else(
+    provider: Provider, session: Session, topic: Topic, word: str, group: bool
+) -> None:
+    taking = await session_of(provider, Mode.TRANSACTED, client_id=word)
+    heard: list[tuple[Any, bool, int]] = []
+
+    async def listen(message: Message) -> None:
+        heard.append((message.body, message.redelivered, message.delivery_count))
+        if len(heard) == 2:
+            await taking.rollback()
+        elif len(heard) == 6:
+            await taking.commit()
+
+    options: dict[str, Any] = {"durable": word, **({"shared": word} if group else {})}
+    await (await taking.consumer(topic, prefetch=10, **options)).close()
+    await send_all(session, topic, *"abcd")
+    await taking.consumer(topic, prefetch=10, listener=listen, **options)
+    await eventually(lambda: len(heard) == 6)
+    # What had only been sent ahead comes behind them, and was not delivered.
+    again = [("a", True, 2), ("b", True, 2), ("c", False, 1), ("d", False, 1)]
+    assert heard == [("a", False, 1), ("b", False, 1), *again]
+
+    async def nothing_is_kept() -> bool:
+        return (await provider.held_by_durable(word, client_id=word)).messages == 0
+
+    await eventually(nothing_is_kept)
 
 
 @pytest.mark.covers("UM-CLI-A27")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -53,7 +54,7 @@ async def apply(at: str, name: str, spec: str) -> None:
         raise applied.error
 
 
-@pytest.mark.covers("EMS-CLI-A31", "EMS-CLI-D24")
+@pytest.mark.covers("EMS-CLI-A31", "EMS-CLI-D24", "FMQ-CLI-06", "FMQ-CLI-09", "UM-CLI-A21")
 async def test_a_factory_that_was_looked_up_connects(house: RunningBroker, at: str) -> None:
     await apply(
         at, "billing", f"name: Billing, url: 'sterna://{DEAD},{house.address}', clientId: billing, aliases: [Old]"
@@ -70,7 +71,28 @@ async def test_a_factory_that_was_looked_up_connects(house: RunningBroker, at: s
             assert message.body == "one"
 
 
-@pytest.mark.covers("EMS-CLI-A31", "EMS-CLI-B15")
+@pytest.mark.covers("FMQ-CLI-06", "FMQ-CLI-10")
+async def test_a_factory_that_a_program_makes_itself_or_has_kept_connects_like_one_that_was_looked_up(
+    house: RunningBroker, at: str
+) -> None:
+    await apply(at, "kept", f"url: 'sterna://{DEAD},{house.address}', clientId: kept, heartbeatMs: 4000")
+    found = await sterna.lookup("kept", at)
+    made = sterna.ConnectionFactory(
+        name="kept", url=f"sterna://{DEAD},{house.address}", client_id="kept", heartbeat_ms=4_000
+    )
+    # A program may keep one wherever it likes, and change what it has made.
+    kept = pickle.loads(pickle.dumps(found))
+    assert found == made == kept
+    for factory, client_id in ((made, "kept"), (kept, "kept"), (dataclasses.replace(made, client_id="own"), "own")):
+        async with factory.connect() as connection:
+            assert (connection.client_id, connection.address) == (client_id, house.address)
+            await connection.send("t.kept", client_id)
+            message = await (await connection.consumer("t.kept")).receive(10)
+            assert message is not None
+            assert message.body == client_id
+
+
+@pytest.mark.covers("EMS-CLI-A31", "EMS-CLI-B15", "FMQ-CLI-06")
 async def test_static_destinations_are_found_by_name_and_by_alias(at: str) -> None:
     async with sterna.Naming(at) as naming:
         assert await naming.lookup("orders.in") == await naming.queue("OrdersIn") == Queue("orders.in")
@@ -99,7 +121,7 @@ async def test_a_name_of_several_things_needs_its_kind(at: str) -> None:
         assert (await naming.queue("both"), await naming.topic("both")) == (Queue("both"), Topic("both"))
 
 
-@pytest.mark.covers("EMS-CLI-B11", "EMS-CLI-B12", "EMS-CLI-B13")
+@pytest.mark.covers("EMS-CLI-B11", "EMS-CLI-B12", "EMS-CLI-B13", "UM-CLI-A21")
 async def test_a_factory_is_made_changed_and_deleted_while_programs_look_it_up(at: str) -> None:
     async with sterna.Naming(at) as naming, admin.connect(at) as client:
         await apply(at, "changing", "url: 'sterna://a', connectAttempts: 5, aliases: [Changing]")
