@@ -134,11 +134,16 @@ class Facts:
     """How often each call ended how."""
 
     def held(self, queue: str) -> frozenset[str]:
-        """What is confirmed to be in a queue by now, if nobody has taken it."""
+        """What is confirmed to be in a queue by now, if nobody has taken it.
+
+        What lives for a while is not: it is not shown while it has expired, and is there again when the broker's clock
+        is put back.
+        """
         return frozenset(
             one.key
             for one in self.sendings.values()
             if one.queue == queue
+            and not one.lives_s
             and (one.outcome if one.transaction is None else one.transaction.ending) in ("confirmed", "committed")
         )
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.seeds import is_complete, is_slow, seed
 from tests.world.__main__ import ROOT, played
 from tests.world.checker import problems
-from tests.world.facts import Facts, Handing, Sending, Transaction
+from tests.world.facts import Facts, Handing, Look, Sending, Transaction
 from tests.world.run import Scene
 
 _PARTS = 8
@@ -114,6 +114,17 @@ def test_the_checker_knows_that_a_broker_forgets_what_is_not_persistent_and_was_
         for before, after in (("no", _handed("a", 9)), ("yes", _handed("a", 9, flag=True))):
             facts.handings = [_handed("a", 2, taken=before)]
             assert len(problems(facts, [after], restarted=restarted)) == expected, (before, persistent, restarted)
+
+
+def test_the_checker_wants_no_browser_to_show_what_lives_for_a_while() -> None:
+    """It may have expired meanwhile, and be there again when the broker's clock is put back."""
+    for lives_s, expected in ((0.0, 1), (0.05, 0)):
+        facts = Facts()
+        sent = _sent(facts, "a")
+        sent.lives_s = lives_s
+        facts.looks.append(Look(sent.queue, facts.held(sent.queue)))
+        found = [one for one in problems(facts, [_handed("a", 9)], restarted=False) if "a browser has shown" in one]
+        assert len(found) == expected, lives_s
 
 
 def test_the_checker_knows_what_waited_in_a_client_that_was_given_up() -> None:
