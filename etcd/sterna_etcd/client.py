@@ -19,7 +19,7 @@ import grpc
 
 from sterna_etcd import values, wire
 from sterna_etcd.credentials import unreadable
-from sterna_etcd.endpoints import Endpoint, Endpoints, closed
+from sterna_etcd.endpoints import Endpoint, Endpoints, closed, outliving_channel
 from sterna_etcd.errors import CompactedError, EtcdError, UnavailableError, UnknownOutcomeError, Verdict
 from sterna_etcd.errors import classified as _classified
 from sterna_etcd.leases import Lease
@@ -48,6 +48,7 @@ class Etcd:
         self._endpoints = Endpoints(settings)
         self._token: str | None = None
         self._authenticating = asyncio.Lock()
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,7 +59,11 @@ class Etcd:
         await self.close()
 
     async def close(self) -> None:
-        """Ends all connections. Leases are not revoked: whoever has one ends it first."""
+        """Ends all connections, and what is under way on them: that fails, and so does what is asked afterwards.
+
+        Leases are not revoked: whoever has one ends it first.
+        """
+        self._is_closed = True
         await self._endpoints.close()
 
     # Reads
@@ -191,6 +196,7 @@ class Etcd:
         deadline = monotonic_s() + self.settings.timeout_ms / 1000
         failures, renewed = 0, False
         while True:
+            self._check_open()
             endpoint = self._endpoints.current
             try:
                 latest = deadline if attempt_s is None else min(deadline, monotonic_s() + attempt_s)
@@ -200,6 +206,8 @@ class Etcd:
                 failure.__cause__ = error
             except UnavailableError as error:
                 verdict, failure = Verdict.ELSEWHERE, error
+            except UnknownOutcomeError as error:
+                verdict, failure = Verdict.UNKNOWN, error
             if verdict is Verdict.FINAL:
                 raise failure
             if verdict is Verdict.AUTHENTICATE:
@@ -220,8 +228,10 @@ class Etcd:
     async def _attempt(self, endpoint: Endpoint, method: Method, request: Any, deadline: float) -> Any:
         left_s = max(deadline - monotonic_s(), 0.01)
         channel = await endpoint.ready(min(left_s, self.settings.connect_timeout_ms / 1000))
+        ended = UnknownOutcomeError(f"etcd: the connection to {endpoint.url} was closed (it may have been done)")
         try:
-            return await self._asked(channel, method, request, deadline)
+            with outliving_channel(ended):
+                return await self._asked(channel, method, request, deadline)
         except grpc.aio.UsageError as error:
             raise closed(endpoint.url) from error
 
@@ -237,12 +247,18 @@ class Etcd:
         )
         return await call(request, timeout=timeout_s, metadata=metadata)
 
+    def _check_open(self) -> None:
+        """Raises UnavailableError once we are closed: a channel that is made now would never be ended."""
+        if self._is_closed:
+            raise UnavailableError("etcd: this client is closed")
+
     async def open_watch(self) -> tuple[Endpoint, Any]:
         """A watch stream at the endpoint that is used now; for Watch.
 
         Raises:
             NotDoneError: it cannot be had there; the next call tries another endpoint.
         """
+        self._check_open()
         endpoint = self._endpoints.current
         try:
             channel = await endpoint.ready(self.settings.connect_timeout_ms / 1000)
@@ -293,7 +309,8 @@ class Etcd:
         )
         request = pb.AuthenticateRequest(name=self.settings.user, password=password)
         try:
-            response = await call(request, timeout=self.settings.attempt_timeout_ms / 1000)
+            with outliving_channel(UnavailableError("etcd: the connection was closed before it knew who asks")):
+                response = await call(request, timeout=self.settings.attempt_timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
             if "authentication is not enabled" in (error.details() or ""):
                 # As etcd's own client: a user that etcd does not ask for does no harm.

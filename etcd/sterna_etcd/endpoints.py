@@ -5,13 +5,14 @@ what was sent can have an unknown outcome. A channel is made anew when a certifi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 
 from sterna_etcd import credentials
-from sterna_etcd.errors import AccessError, UnavailableError
+from sterna_etcd.errors import AccessError, EtcdError, UnavailableError
 from sterna_etcd.settings import EtcdSettings, target_of
 from sterna_etcd.surroundings import monotonic_s
 
@@ -49,6 +50,7 @@ class Endpoint:
         self._made_of: tuple[float, ...] = ()
         self._making = asyncio.Lock()
         self._retired: dict[asyncio.Task[None], None] = {}
+        self._is_closed = False
 
     async def ready(self, timeout_s: float) -> grpc.aio.Channel:
         """A connected channel.
@@ -84,7 +86,8 @@ class Endpoint:
         return channel
 
     async def close(self) -> None:
-        """Ends the channel, and every call on it."""
+        """Ends the channel, and every call on it; another one is not made."""
+        self._is_closed = True
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -96,7 +99,7 @@ class Endpoint:
         """The channel; made anew when the files that it was made of have changed."""
         if not self._settings.is_tls:
             if self._channel is None:
-                self._channel = make_channel(target_of(self.url), None, _OPTIONS)
+                self._channel = self._made(None)
             return self._channel
         # One after the other: two who find newer files would each make a channel, and retire the other's.
         async with self._making:
@@ -109,9 +112,14 @@ class Endpoint:
             if self._channel is None or parts is not None:
                 self._retire()
                 shown = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
-                self._channel = make_channel(target_of(self.url), shown, _OPTIONS)
-                self._made_of = made_of
+                self._channel, self._made_of = self._made(shown), made_of
             return self._channel
+
+    def _made(self, shown: Any) -> grpc.aio.Channel:
+        """A channel that shows these credentials; UnavailableError once we are closed, since nobody would end it."""
+        if self._is_closed:
+            raise UnavailableError("etcd: this client is closed")
+        return make_channel(target_of(self.url), shown, _OPTIONS)
 
     def _retire(self) -> None:
         """Lets what is under way on the old channel finish; a watch, which never does, is ended and comes anew."""
@@ -132,6 +140,24 @@ class Endpoint:
 def closed(url: str) -> UnavailableError:
     """The failure of who had a channel that was retired before anything was sent on it."""
     return UnavailableError(f"etcd: the connection to {url} was closed, for another with a newer certificate")
+
+
+@contextmanager
+def outliving_channel(failure: EtcdError) -> Iterator[None]:
+    """For who waits for a call: that its channel was closed under it is a failure, and not the end of the task.
+
+    gRPC raises CancelledError in both cases. A task that ends of the first was asked by nobody to end, and whoever has
+    many of them, as the operator its workers, would lose one without a word.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # With its frames the exception would keep the call, and that its channel.
+        error.__traceback__ = None
+        raise failure from None
 
 
 class Endpoints:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from sterna_etcd import values
-from sterna_etcd.endpoints import Endpoint
+from sterna_etcd.endpoints import Endpoint, outliving_channel
 from sterna_etcd.errors import CompactedError, EtcdError, NotDoneError, UnavailableError, Verdict, classified
 from sterna_etcd.proto import etcd_pb2 as pb
 from sterna_etcd.values import KeyValue
@@ -184,8 +184,10 @@ class Watch:
                 await asyncio.gather(reading, return_exceptions=True)
 
     async def _write(self, call: Any, request: Any) -> None:
+        ended = UnavailableError("etcd: the connection of a watch was closed")
         async with asyncio.timeout(self._idle_s):
-            await call.write(request)
+            with outliving_channel(ended):
+                await call.write(request)
 
     def _create_request(self) -> Any:
         return pb.WatchCreateRequest(

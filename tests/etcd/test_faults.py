@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from sterna_etcd import Etcd, NotDoneError, UnavailableError, UnknownOutcomeError
@@ -144,3 +145,34 @@ async def test_a_lease_is_lost_by_our_own_clock(three: RunningEtcd, client: Conn
     for member in three.members:
         member.thaw()
     await lease.stop()
+
+
+async def test_a_client_that_is_closed_ends_what_hangs_and_nobody_elses_task(
+    etcd: Callable[..., RunningEtcd], prefix: str
+) -> None:
+    """gRPC says with CancelledError that a channel was closed: whoever waited was not asked to end."""
+    running = etcd()
+    client = etcd_of(running.first)
+    await client.put(prefix + "a", b"")
+    running.first.freeze()
+    asked = {
+        "read": asyncio.create_task(client.get(prefix + "a")),
+        "write": asyncio.create_task(client.put(prefix + "a", b"1")),
+        "lease": asyncio.create_task(client.keep_alive(1, 10.0)),
+    }
+    to_end = asyncio.create_task(client.get(prefix + "b"))
+    await asyncio.wait(asked.values(), timeout=0.2)
+    assert not any(task.done() for task in asked.values())
+    to_end.cancel()
+    await client.close()
+    done, _ = await asyncio.wait([*asked.values(), to_end], timeout=10)
+    assert len(done) == 4
+    running.first.thaw()
+    assert {name: type(task.exception()) for name, task in asked.items()} == {
+        "read": UnavailableError,
+        "write": UnknownOutcomeError,
+        "lease": UnavailableError,
+    }
+    assert to_end.cancelled(), "this one was asked to end"
+    with pytest.raises(UnavailableError, match="closed"):
+        await client.get(prefix + "a")
