@@ -150,7 +150,7 @@ async def test_a_lease_is_lost_by_our_own_clock(three: RunningEtcd, client: Conn
 async def test_a_client_that_is_closed_ends_what_hangs_and_nobody_elses_task(
     etcd: Callable[..., RunningEtcd], prefix: str
 ) -> None:
-    """gRPC says with CancelledError that a channel was closed: whoever waited was not asked to end."""
+    """With CancelledError gRPC says, too, that a channel was closed: whoever waited was not asked to end."""
     running = etcd()
     client = etcd_of(running.first)
     await client.put(prefix + "a", b"")

@@ -1,10 +1,13 @@
 """What deletion does: by policy, with the cluster gone first, with the namespace going."""
 
+from pathlib import Path
+
 import pytest
 from sterna_etcd import Claim
 from sterna_etcd.records import ConfigRecord, Owner
 from sterna_operator.kube import path
 
+from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
@@ -134,6 +137,35 @@ async def test_the_cluster_deleted_first_holds_nothing_up(world: World, operator
         world.delete("User", "ann")
         await world.gone("Queue", "orders")
         await world.gone("User", "ann")
+
+
+async def test_a_cluster_that_goes_while_its_etcd_is_asked_ends_nobody(
+    world: World, operator: MakeOperator, tmp_path: Path
+) -> None:
+    """The etcd's connections are closed under whoever waits for an answer; the operator goes on with everything."""
+    with RunningEtcd(tmp_path / "etcd") as own:
+        world.make_cluster(etcd={"endpoints": own.urls.split(",")})
+        running = operator()
+        world.queue("before", deletionPolicy="delete")
+        names = [f"orders.{number}" for number in range(3)]
+
+        def are_kept(*queues: str) -> bool:
+            return all("finalizers" in (world.get("Queue", name) or {})["metadata"] for name in queues)
+
+        await eventually(lambda: are_kept("before"), timeout_s=30.0)
+        own.first.freeze()
+        for name in names:
+            world.queue(name, deletionPolicy="delete")
+        # The finalizer comes first, and the record, which hangs, after it.
+        await eventually(lambda: are_kept(*names), timeout_s=30.0)
+        world.delete("MessagingCluster", "mq")
+        await world.gone("MessagingCluster", "mq")
+        for name in ("before", *names):
+            world.delete("Queue", name)
+        for name in ("before", *names):
+            await world.gone("Queue", name)
+        assert not running.has_ended
+        own.first.thaw()
 
 
 async def test_a_namespace_that_goes_takes_everything_with_it(world: World, operator: MakeOperator) -> None:
