@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,24 @@ async def test_without_etcd_a_known_home_is_told_and_a_new_one_refused(
     await asyncio.to_thread(store.first.kill)
     assert await members[0].of(key) == home
     assert await asked(members[0], HomeKey("queue", "new")) == "UNAVAILABLE"
+
+
+async def test_a_claim_whose_askers_have_gone_fails_without_a_word(members: list[Homes], store: RunningEtcd) -> None:
+    """As at a broker's stop: nobody is left to be told, and it must not look as if something had been overlooked."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    store.first.freeze()
+    asking = asyncio.create_task(members[0].of(HomeKey("queue", "orders")))
+    await asyncio.wait((asking,), timeout=0.2)
+    [claim] = [task for task in asyncio.all_tasks() if task.get_name() == "claim-home"]
+    asking.cancel()
+    await asyncio.wait((asking,))
+    await members[0]._etcd.close()  # noqa: SLF001 - as its link does
+    await asyncio.wait((claim,))
+    store.first.thaw()
+    del claim, asking
+    gc.collect()
+    assert told == []
 
 
 def view_of(homes: dict[HomeKey, str], brokers: tuple[str, ...] = BROKERS, drained: tuple[str, ...] = ()) -> View:

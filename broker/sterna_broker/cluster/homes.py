@@ -138,8 +138,13 @@ class Homes:
         task = self._claims.get(key)
         if task is None:
             task = self._claims[key] = asyncio.create_task(self._place(key), name="claim-home")
-            task.add_done_callback(lambda _: self._claims.pop(key, None))
+            task.add_done_callback(lambda task: self._claimed(key, task))
         return await asyncio.shield(task)
+
+    def _claimed(self, key: HomeKey, task: asyncio.Task[str]) -> None:
+        self._claims.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone meanwhile: then nobody looks
 
     @property
     def leaving(self) -> frozenset[HomeKey]:
