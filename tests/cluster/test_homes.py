@@ -332,7 +332,7 @@ async def test_a_claim_whose_askers_have_gone_fails_without_a_word(members: list
     [claim] = [task for task in asyncio.all_tasks() if task.get_name() == "claim-home"]
     asking.cancel()
     await asyncio.wait((asking,))
-    await members[0]._etcd.close()  # noqa: SLF001 - as its link does
+    await members[0]._etcd.close()  # as its link does
     await asyncio.wait((claim,))
     store.first.thaw()
     del claim, asking
