@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sterna_audit.snapshots.stores import Bucket, Store
-from sterna_audit.spark import SparkError, knows, look
+from sterna_audit.spark import SparkError, knows, look, nothing
 
 NAME = "sterna-arrow"
 _registering = Lock()
@@ -74,7 +74,7 @@ def read(spark: SparkSession, store: Bucket, table: str, files: Sequence[File], 
             value there: an older snapshot lacks newer columns.
     """
     if not files:
-        return spark.createDataFrame([], columns)
+        return nothing(spark, columns)
     register(spark)
     options = {
         "table": table,

@@ -249,9 +249,15 @@ def read_table(spark: SparkSession, root: str, snapshots: Iterable[Snapshot], fo
         if snapshot.manifest is not None
         for file in snapshot.manifest.files_of(folder, name)
     ]
-    if not paths:
-        return spark.createDataFrame([], struct(table))
-    return spark.read.schema(struct(table)).parquet(*paths)
+    return spark.read.schema(struct(table)).parquet(*paths) if paths else nothing(spark, struct(table))
+
+
+def nothing(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    """No rows, which Spark knows while it plans: what is joined with them it leaves out.
+
+    Of rows that come from Python, none too, it takes that there may be any number.
+    """
+    return spark.createDataFrame([], schema).limit(0)
 
 
 def row_checksums(rows: DataFrame, table: Table) -> dict[str, RowChecksum]:

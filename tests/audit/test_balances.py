@@ -27,7 +27,7 @@ def test_an_end_of_nothing_does_not_hide_in_a_queue_that_was_deleted(spark: Spar
     gone = spark.createDataFrame(
         [(0, 1, 1, 9_000), (0, 1, 2, 9_000)], "place int, cut bigint, source bigint, deleted_at bigint"
     )
-    blocks = balances.balances(balances.sums_of(rows), gone)
+    blocks = balances.balances(balances.sums_of([rows]), gone)
     chosen = blocks.filter("detail").select(*balances.KEY, "block", "deleted_at")
     wrong = details.wrong(rows, chosen).select("source", "sequence", "what").collect()
     assert [tuple(row) for row in wrong] == [(2, 9, "ended-unknown")]

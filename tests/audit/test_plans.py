@@ -85,7 +85,7 @@ def test_only_sums_go_between_machines(spark: SparkSession, tmp_path: Path) -> N
     )
     path = str(tmp_path / "rows")
     rows.coalesce(2).write.parquet(path)
-    found = balances.sums_of(flows.parted(spark.read.parquet(path)))
+    found = balances.sums_of([flows.parted(spark.read.parquet(path))])
     frame: Any = found
     assert found.groupBy().agg(F.sum("count")).collect()[0][0] == count
     found.collect()

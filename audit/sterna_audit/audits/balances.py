@@ -5,6 +5,9 @@ its sums differ, or where some of a block ended and some stayed, so that its sum
 what came.
 """
 
+from collections.abc import Sequence
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -24,16 +27,21 @@ from sterna_audit.audits.sums import high, low, run_high, run_low
 KEY = ("place", "cut", "source")
 
 
-def sums_of(flows: DataFrame) -> DataFrame:
-    """Of each block, role and reason: how many, and the sums; with the highest sequence.
+def sums_of(flows: Sequence[DataFrame]) -> DataFrame:
+    """Of each block and role how many, and the sums; with the highest sequence. A block may have several such rows.
 
     Args:
-        flows: each within one block, as `flows.flows` has them.
+        flows: each within one block, as `flows.flows` has them. Those of one table are summed up before they come
+            together with others: so its rows are never made, but counted as they are read.
     """
+    return reduce(DataFrame.unionAll, (_summed(rows) for rows in flows))
+
+
+def _summed(rows: DataFrame) -> DataFrame:
     first, last = F.col("first"), F.col("last")
     # What a message is, where a flow says so.
     identity = F.when(F.col("message").isNotNull(), F.xxhash64("first", "message", "copy")).otherwise(F.lit(0))
-    return flows.groupBy(*KEY, "block", "role", "reason").agg(
+    return rows.groupBy(*KEY, "block", "role").agg(
         F.sum(last - first + 1).alias("count"),
         F.sum(run_low(first, last)).alias("low"),
         F.sum(run_high(first, last)).alias("high"),

@@ -18,7 +18,7 @@ from sterna_audit.spark import look
 
 _ROUTE = ("place", "cut", "target")
 #: Positions that are summed up together.
-_BLOCK_BITS = 22
+_BLOCK_BITS = 26
 #: More selectors than these are not looked at: a configuration has a few.
 _SELECTORS_MAX = 1_000
 

@@ -21,7 +21,7 @@ from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
 from sterna_audit.audits.unjudged import unjudged
 
 #: Bytes of the log, as a power of two, whose messages are summed up together.
-_RANGE_BITS = 22
+_RANGE_BITS = 26
 _QUEUE, _TOPIC = 1, 2
 _SUBSCRIPTION_BEGINS, _SUBSCRIPTION_ENDS = 3, 4
 _FOREVER = (1 << 63) - 1
@@ -127,7 +127,10 @@ class FanOut:
         feeds, sent, arrived = self._known_feeds, self._sent(), self._arrived()
         ranges = self.judged.filter("differs").select(*_KEY, "range")
         chosen = self._history.small(ranges, ranges.count())
-        due = sent.join(feeds, ["place", "cut", "destination"]).join(chosen, [*_KEY, "range"], "left_semi")
+        # What feeds those ranges first: of a topic each row would be made as often as it has subscriptions.
+        feeding = feeds.join(chosen, _KEY)
+        feeding = self._history.small(feeding, feeding.count())
+        due = sent.join(feeding, ["place", "cut", "destination", "range"])
         due = due.filter((F.col("position") >= F.col("begins")) & (F.col("position") < F.col("ends")))
         came = arrived.join(chosen, [*_KEY, "range"], "left_semi")
         nothing = F.lit(0)

@@ -6,7 +6,6 @@ of sequences; where it is a run that cannot be, in none.
 """
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -34,23 +33,18 @@ RUN_MAX = 1 << 20
 
 _IDENTITY = ("source", "sequence", "position", "copy")
 
-COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position", "block")
 
-
-def flows(history: History, intervals: Sequence[Interval]) -> DataFrame:
-    """All flows of intervals whose events are whole."""
+def flows(history: History, intervals: Sequence[Interval]) -> list[DataFrame]:
+    """All flows of intervals whose events are whole, by where they are told: their union has each once."""
     fates = Fates(history, intervals)
-    return reduce(
-        DataFrame.unionAll,
-        (
-            _started(history, intervals, fates),
-            _arrived(history, intervals, fates),
-            _moved(history, intervals),
-            _ended(history, intervals, fates),
-            _taken(history, intervals, fates),
-            _remained(history, intervals),
-        ),
-    )
+    return [
+        _started(history, intervals, fates),
+        _arrived(history, intervals, fates),
+        _moved(history, intervals),
+        _ended(history, intervals, fates),
+        _taken(history, intervals, fates),
+        _remained(history, intervals),
+    ]
 
 
 def _single(rows: DataFrame, role: Column, message: str = "position", **names: str) -> DataFrame:

@@ -199,13 +199,22 @@ class History:
     def small(self, rows: DataFrame, at_most: int) -> DataFrame:
         """Rows that come to the driver, and go to each executor with what needs them, where there are not too many.
 
+        Where there are none Spark knows that while it plans, and leaves out what they would have been joined with.
+
         Args:
             rows: which.
             at_most: so many there can be, by the manifests.
         """
         if at_most > SMALL_ROWS_MAX:
-            return self.keep(rows)
-        return F.broadcast(self.spark.createDataFrame(rows.collect(), rows.schema))
+            # There may be many, and mostly there are few all the same, or none: of transactions those that are open.
+            kept = self.keep(rows)
+            count = kept.count()
+            if count:
+                return F.broadcast(kept) if count <= SMALL_ROWS_MAX else kept
+            return kept.limit(0)
+        found = rows.collect()
+        # Rows from Python are to Spark's planner so many as there may be, also none.
+        return F.broadcast(self.spark.createDataFrame(found, rows.schema)) if found else rows.limit(0)
 
     def rows(self, folder: Folder, name: str, intervals: Iterable[Interval]) -> int:
         """How many rows a table has in these intervals (the state: at their ends), as the manifests say."""

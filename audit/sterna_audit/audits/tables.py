@@ -8,7 +8,7 @@ not ask for one does not pay for it.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql import types as T  # noqa: N812
 
@@ -23,6 +23,8 @@ from sterna_audit.spark import read_table, struct
 _STEPS_OF_BROKER = -5
 _STEPS_OF_CUT = -3
 _STEPS_OF_FILE = -2
+#: So many files at most are told from one another by comparing.
+_COMPARED_MAX = 8
 _ADDED = {"place": T.IntegerType(), "cut": T.LongType(), "file": T.StringType()}
 
 
@@ -76,28 +78,40 @@ class NativeReader:
         """See `Reader`."""
         rows = read_table(self._spark, self._root, snapshots, folder, name)
         wanted = columns or schema.table(folder, name).names
-        cuts = {snapshot.number for snapshot in snapshots}
-        places = {snapshot.place for snapshot in snapshots}
-        if not places:
+        files = [(one, file) for one in snapshots if one.manifest for file in one.manifest.files_of(folder, name)]
+        if not files:
             return rows.select(*wanted, *(F.lit(None).cast(kind).alias(added) for added, kind in _ADDED.items()))
         path = F.col("_metadata.file_path")
-        # What is the same everywhere costs nothing.
-        if len(cuts) == 1:
-            cut = F.lit(next(iter(cuts)))
-        else:
-            cut = F.substring(F.substring_index(path, "/", _STEPS_OF_CUT), 1, CUT_DIGITS)
-        if len(places) == 1:
-            place = F.lit(self._places[next(iter(places))])
-        else:
-            broker = F.substring_index(F.substring_index(path, "/", _STEPS_OF_BROKER), "/", 2)
-            known = F.create_map(*(F.lit(value) for one in places for value in (str(one), self._places[one])))
-            place = F.element_at(known, broker)
         return rows.select(
             *wanted,
-            place.cast("int").alias("place"),
-            cut.cast("long").alias("cut"),
+            self._place(path, {one.place for one, _ in files}).cast("int").alias("place"),
+            _cut(path, files).cast("long").alias("cut"),
             F.substring_index(path, "/", _STEPS_OF_FILE).alias("file"),
         )
+
+    def _place(self, path: Column, places: set[Place]) -> Column:
+        # What is the same everywhere costs nothing.
+        if len(places) == 1:
+            return F.lit(self._places[next(iter(places))])
+        broker = F.substring_index(F.substring_index(path, "/", _STEPS_OF_BROKER), "/", 2)
+        known = F.create_map(*(F.lit(value) for one in places for value in (str(one), self._places[one])))
+        return F.element_at(known, broker)
+
+
+def _cut(path: Column, files: Sequence[tuple[Snapshot, str]]) -> Column:
+    """The number of the cut that a file is of, which its path says."""
+    cuts = sorted({snapshot.number for snapshot, _ in files})
+    if len(cuts) == 1:
+        return F.lit(cuts[0])
+    ends = sorted({(snapshot.number, file) for snapshot, file in files})
+    if len(ends) > _COMPARED_MAX:
+        return F.substring(F.substring_index(path, "/", _STEPS_OF_CUT), 1, CUT_DIGITS)
+    # To compare the ends of paths takes a tenth of looking for steps in them, and it is done for each row.
+    found = F.lit(cuts[-1])
+    for number, file in ends:
+        if number != cuts[-1]:
+            found = F.when(F.endswith(path, F.lit(f"/{number:0{CUT_DIGITS}}/{file}")), number).otherwise(found)
+    return found
 
 
 class ArrowReader:
