@@ -19,7 +19,7 @@ import grpc
 
 from sterna_etcd import values, wire
 from sterna_etcd.credentials import unreadable
-from sterna_etcd.endpoints import Endpoint, Endpoints, closed, outliving_channel
+from sterna_etcd.endpoints import Endpoint, Endpoints, client_closed, closed, outliving_channel
 from sterna_etcd.errors import CompactedError, EtcdError, UnavailableError, UnknownOutcomeError, Verdict
 from sterna_etcd.errors import classified as _classified
 from sterna_etcd.leases import Lease
@@ -250,7 +250,7 @@ class Etcd:
     def _check_open(self) -> None:
         """Raises UnavailableError once we are closed: a channel that is made now would never be ended."""
         if self._is_closed:
-            raise UnavailableError("etcd: this client is closed")
+            raise client_closed()
 
     async def open_watch(self) -> tuple[Endpoint, Any]:
         """A watch stream at the endpoint that is used now; for Watch.

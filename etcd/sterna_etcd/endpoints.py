@@ -118,7 +118,7 @@ class Endpoint:
     def _made(self, shown: Any) -> grpc.aio.Channel:
         """A channel that shows these credentials; UnavailableError once we are closed, since nobody would end it."""
         if self._is_closed:
-            raise UnavailableError("etcd: this client is closed")
+            raise client_closed()
         return make_channel(target_of(self.url), shown, _OPTIONS)
 
     def _retire(self) -> None:
@@ -140,6 +140,11 @@ class Endpoint:
 def closed(url: str) -> UnavailableError:
     """The failure of who had a channel that was retired before anything was sent on it."""
     return UnavailableError(f"etcd: the connection to {url} was closed, for another with a newer certificate")
+
+
+def client_closed() -> UnavailableError:
+    """The failure of who asks a client that is closed."""
+    return UnavailableError("etcd: this client is closed")
 
 
 @contextmanager

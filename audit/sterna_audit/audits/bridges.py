@@ -17,7 +17,7 @@ from sterna_audit.audits.unjudged import unjudged
 from sterna_audit.spark import look
 
 _ROUTE = ("place", "cut", "target")
-#: Positions that are summed up together.
+#: Positions that are summed up together, as for the audit of fan-out.
 _BLOCK_BITS = 26
 #: More selectors than these are not looked at: a configuration has a few.
 _SELECTORS_MAX = 1_000

@@ -20,7 +20,8 @@ from sterna_audit.audits.sums import high, low
 from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
 from sterna_audit.audits.unjudged import unjudged
 
-#: Bytes of the log, as a power of two, whose messages are summed up together.
+#: Bytes of the log, as a power of two, whose messages are summed up together: many of each destination, where hundreds
+#: share a log.
 _RANGE_BITS = 26
 _QUEUE, _TOPIC = 1, 2
 _SUBSCRIPTION_BEGINS, _SUBSCRIPTION_ENDS = 3, 4

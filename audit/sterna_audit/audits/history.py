@@ -197,7 +197,7 @@ class History:
         return kept
 
     def small(self, rows: DataFrame, at_most: int) -> DataFrame:
-        """Rows that come to the driver, and go to each executor with what needs them, where there are not too many.
+        """Rows that go to each executor with what needs them, where there are not too many.
 
         Where there are none Spark knows that while it plans, and leaves out what they would have been joined with.
 
@@ -209,9 +209,9 @@ class History:
             # There may be many, and mostly there are few all the same, or none: of transactions those that are open.
             kept = self.keep(rows)
             count = kept.count()
-            if count:
-                return F.broadcast(kept) if count <= SMALL_ROWS_MAX else kept
-            return kept.limit(0)
+            if count > SMALL_ROWS_MAX:
+                return kept
+            return F.broadcast(kept) if count else kept.limit(0)
         found = rows.collect()
         # Rows from Python are to Spark's planner so many as there may be, also none.
         return F.broadcast(self.spark.createDataFrame(found, rows.schema)) if found else rows.limit(0)

@@ -106,7 +106,7 @@ def _cut(path: Column, files: Sequence[tuple[Snapshot, str]]) -> Column:
     ends = sorted({(snapshot.number, file) for snapshot, file in files})
     if len(ends) > _COMPARED_MAX:
         return F.substring(F.substring_index(path, "/", _STEPS_OF_CUT), 1, CUT_DIGITS)
-    # To compare the ends of paths takes a tenth of looking for steps in them, and it is done for each row.
+    # It is done for each row, and to compare the ends of paths is cheaper than to look for steps in them.
     found = F.lit(cuts[-1])
     for number, file in ends:
         if number != cuts[-1]:
