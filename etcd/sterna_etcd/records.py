@@ -96,6 +96,11 @@ class ConfigRecord(Record):
     generation: Count = 0
     deleting: Deleting | None = None
 
+    @property
+    def asked_by(self) -> str:
+        """The uid of the request that stands here, which an answer to it names: the deletion's, or its owner's."""
+        return (self.deleting.uid if self.deleting else "") or self.owner.uid
+
 
 class HomeRecord(Record):
     """`homes/<kind>/<name>`: the broker that has the destination."""

@@ -121,7 +121,7 @@ class FanOut:
         feeds = self._feeds()
         # A subscription of all topics has each of them: how many that are only counting tells.
         kept = self._history.keep(feeds)
-        return self._history.small(kept, kept.count())
+        return self._history.counted(kept, kept.count())
 
     def wrong(self) -> DataFrame:
         """What did not come where it should, and what came where it should not: a row for each."""

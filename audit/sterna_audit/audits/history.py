@@ -208,13 +208,17 @@ class History:
         if at_most > SMALL_ROWS_MAX:
             # There may be many, and mostly there are few all the same, or none: of transactions those that are open.
             kept = self.keep(rows)
-            count = kept.count()
-            if count > SMALL_ROWS_MAX:
-                return kept
-            return F.broadcast(kept) if count else kept.limit(0)
+            return self.counted(kept, kept.count())
         found = rows.collect()
         # Rows from Python are to Spark's planner so many as there may be, also none.
         return F.broadcast(self.spark.createDataFrame(found, rows.schema)) if found else rows.limit(0)
+
+    @staticmethod
+    def counted(rows: DataFrame, count: int) -> DataFrame:
+        """As `small`, where it is known how many rows there are; they are computed again unless they are kept."""
+        if count > SMALL_ROWS_MAX:
+            return rows
+        return F.broadcast(rows) if count else rows.limit(0)
 
     def rows(self, folder: Folder, name: str, intervals: Iterable[Interval]) -> int:
         """How many rows a table has in these intervals (the state: at their ends), as the manifests say."""

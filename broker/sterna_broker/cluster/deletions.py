@@ -94,8 +94,7 @@ class Deletions:
 
 def _is_of(told: ObjectStatus, record: ConfigRecord) -> bool:
     """Whether this was told of the order in a record."""
-    uid = (record.deleting.uid if record.deleting else "") or record.owner.uid
-    return (told.uid, told.generation) == (uid, record.generation)
+    return (told.uid, told.generation) == (record.asked_by, record.generation)
 
 
 def _row(engine: EngineView, claim: Claim) -> dict[str, object] | None:

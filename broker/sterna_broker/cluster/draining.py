@@ -103,9 +103,13 @@ class Drain:
 
         Not if meanwhile the cluster is to go once more: what was said of the order before may be believed of this one.
         """
-        if (order := self._order()) is not None and order.closes_only:
+        if self._goes():
             return
         self._open([key for key in (*self._closed, *self._shut) if key not in self._behind])
+
+    def _goes(self) -> bool:
+        """Whether the whole cluster is to go."""
+        return (order := self._order()) is not None and order.closes_only
 
     def _open(self, keys: Iterable[HomeKey]) -> None:
         for key in keys:
@@ -123,7 +127,7 @@ class Drain:
 
         Where the whole cluster is to go, all that has been made: it has been said that nothing is taken any more.
         """
-        if (order := self._order()) is not None and order.closes_only:
+        if self._goes():
             self.close()
         for key in self._shut:
             if (row := self._engine.row(key)) is not None:

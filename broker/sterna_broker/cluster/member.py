@@ -549,7 +549,7 @@ class Member:
     def _status_of(self, claim: Claim, stored: Stored) -> ObjectStatus | None:
         """What this broker says of an object; None: it is not its business."""
         view, record = self.link.view, stored.record
-        uid = (record.deleting.uid if record.deleting else "") or record.owner.uid
+        uid = record.asked_by
         refusal = self.examined.refused.get(claim)
         if refusal is not None:
             # Nobody has it: one of all says so.
