@@ -11,6 +11,7 @@ REASONS = {
     6: "MOVED",
     7: "DEAD",
     8: "DAMAGED",
+    9: "DELETED",
 }
 """Why a deliverable ended, by the number in `ends.reason`."""
 

@@ -190,6 +190,8 @@ class Admin:
     async def delete(self, kind: str, name: str, *, with_messages: bool = False) -> int:
         """Delete a resource; returns how many messages went with it.
 
+        A topic's are those that durable subscriptions to exactly it hold; the subscriptions stay.
+
         Raises:
             InUseError: it holds messages and `with_messages` was not given, or is in use otherwise.
         """

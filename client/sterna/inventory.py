@@ -42,7 +42,8 @@ class Change(enum.StrEnum):
 class DestinationStatistics:
     """What a destination or durable subscription holds and did.
 
-    Of a store: `messages` and `bytes`, of its destinations at the broker that was asked.
+    Of a store: `messages` and `bytes`, of its destinations at the broker that was asked. Of a topic `durable_messages`:
+    what durable subscriptions to exactly it hold, which would go with it.
     """
 
     messages: int = 0
@@ -63,6 +64,7 @@ class DestinationStatistics:
     oldest_ms: int = 0
     redelivery_delayed_messages: int = 0
     flow_controlled_sessions: int = 0
+    durable_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

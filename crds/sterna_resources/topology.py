@@ -57,7 +57,8 @@ class TopologySpec(Model):
     deletion_policy: DeletionPolicy = "retain"
     """What becomes of the object in the brokers when it is deleted in Kubernetes. `retain`: it stays, with its
     messages, and nobody manages it. `delete`: it goes, with its messages. `onlyIfEmpty`: it goes as soon as it
-    holds no message; until then it shows as being deleted and says how many there are."""
+    holds no message; until then it shows as being deleted and says how many there are. A topic's messages are those
+    that durable subscriptions to exactly it hold, which stay themselves."""
 
     adoption: Adoption = "fail"
     """What happens when the cluster has an object of this name already that Kubernetes did not make. `fail`: nothing,

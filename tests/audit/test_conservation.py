@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna_audit.audits import registry, running
+from sterna_audit.audits import reasons, registry, running
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots import reading
@@ -17,7 +17,7 @@ from sterna_audit.snapshots.stores import Directory
 from tests.audit.kept import PLAIN, VERIFIER
 from tests.audit.living import Living
 from tests.audit.planted import Edit, Row, Table, added, altered, doubled, planted, rows_of, without
-from tests.core.driver import queue
+from tests.core.driver import queue, text, topic
 from tests.support.seeds import share
 
 # The exporter's loop serves nobody else: it writes and syncs its files there, beside Spark.
@@ -29,6 +29,8 @@ SEEDS = range(10, 16)
 MORE_SEEDS = range(100, 130)
 #: Of one in which a prepared transaction takes messages.
 PREPARED = 7
+#: Of one whose topic is deleted with messages.
+WITH_TOPIC = 8
 CUTS = 4
 STEPS = 60
 #: In which cut faults are planted.
@@ -87,11 +89,43 @@ def prepared(living: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture(scope="module")
+def of_topic(living: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One more, whose topic is deleted with what a durable subscription holds, in hand and in a transaction, too."""
+    one = Living(tmp_path_factory.mktemp("topic"), WITH_TOPIC)
+    one.volatile = 0.0
+    root = Directory(living)
+    subscribed = one.driver.client(client_id="one")
+    session = subscribed.session(pb.TRANSACTED)
+    wanted = pb.Subscription(name="a", durable=True)
+    opened = subscribed.consumer(session, topic("news.art"), subscription=wanted).consumer_opened
+    one.send("news.art", 8)
+    one.driver.poll()
+    first = min(each.sequence for each in subscribed.deliveries())
+    subscribed.acknowledge(session, opened.source, first, transaction=1)
+    subscribed.producer(session, topic("news.art"), 2)
+    subscribed.publish(session, 1, [text("sent")], producer=2, transaction=1)
+    one.driver.poll()
+    one.cut(root, PLAIN)
+    assert one.driver.engine.delete("topic", "news.art", True) == 8
+    answer = subscribed.request(session, transact=pb.Transact(transaction=1, verb=pb.Transact.COMMIT))
+    assert answer.error.code == pb.TRANSACTION_ROLLED_BACK
+    subscribed.close()
+    one.restart(clean=False)
+    one.cut(root, PLAIN)
+    ends = rows_of(living, one.place, (2, "events", "ends"))
+    assert {row["reason"] for row in ends} == {reasons.DELETED}
+    one.send("news.art", 3)
+    one.cut(root, PLAIN)
+    one.stop()
+    return one.place
+
+
+@pytest.fixture(scope="module")
 def of_clean(
-    spark: SparkSession, living: Path, prepared: Place, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, living: Path, prepared: Place, of_topic: Place, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Finding]]:
     """What the audit says of each broker into whose history nothing was planted."""
-    found: dict[str, list[Finding]] = {prepared.broker: []}
+    found: dict[str, list[Finding]] = {prepared.broker: [], of_topic.broker: []}
     for one in audited(spark, living, tmp_path_factory.mktemp("clean")):
         found.setdefault(one.broker, []).append(one)
     return found
@@ -103,8 +137,13 @@ def test_what_a_prepared_transaction_took_may_go_with_its_queue(
     assert {each.verdict for each in of_clean[prepared.broker]} == {"ok"}
 
 
-def test_real_histories_raise_no_alarm(of_clean: dict[str, list[Finding]], prepared: Place) -> None:
-    found = [one for broker, said in of_clean.items() if broker != prepared.broker for one in said]
+def test_what_durables_held_may_go_with_their_topic(of_clean: dict[str, list[Finding]], of_topic: Place) -> None:
+    assert {each.verdict for each in of_clean[of_topic.broker]} == {"ok"}
+
+
+def test_real_histories_raise_no_alarm(of_clean: dict[str, list[Finding]], prepared: Place, of_topic: Place) -> None:
+    apart = (prepared.broker, of_topic.broker)
+    found = [one for broker, said in of_clean.items() if broker not in apart for one in said]
     assert [one for one in found if one.verdict not in ("ok", "in flight")] == []
     balanced = [one for one in found if one.what == "balanced"]
     assert len(balanced) == len(SEEDS) * (CUTS - 1)

@@ -158,3 +158,22 @@ def test_one_signal_ends_a_question(broker: Broker, number: signal.Signals, code
             command.kill()
             os.close(ours)
             os.close(theirs)
+
+
+def test_a_topic_is_deleted_with_what_durables_hold_of_it(cli: Cli) -> None:
+    for durable, place in (("held", "news.held"), ("wild", "news.*")):
+        assert cli("receive", f"topic:{place}", "--durable", durable, "--shared", durable, "--timeout", "0.1").code == 4
+    cli("send", "topic:news.held", "one", "-n", "2")
+    found = json.loads(cli("get", "topic", "news.held", "-o", "json").out)["status"]["statistics"]
+    assert (found["durableMessages"], found["messages"]) == (2, 4)
+    assert "IN DURABLES" in cli("get", "topic", "news.held").out
+    unasked = cli("delete", "topic", "news.held")
+    assert "topic news.held holds 2 messages" in unasked.err
+    refused = cli("delete", "topic", "news.held", "--yes")
+    assert (refused.code, "IN_USE" in refused.err, "--with-messages" in refused.err) == (1, True, True)
+    deleted = cli("delete", "topic", "news.held", "--yes", "--with-messages", "-o", "json")
+    assert json.loads(deleted.out)[0]["messages"] == 2
+    held = [json.loads(cli("get", "durable", name, "-o", "json").out)["status"] for name in ("held", "wild")]
+    assert [one["statistics"]["messages"] for one in held] == [0, 2]
+    for name in ("held", "wild"):
+        assert cli("delete", "durable", name, "--with-messages", "--yes").code == 0

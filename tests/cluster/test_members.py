@@ -356,6 +356,34 @@ async def test_users_of_the_cluster_are_let_in_until_they_are_taken_out(cluster:
         await waited(shut, 30, "alice to be shut out")
 
 
+@pytest.mark.covers("EMS-DEST-B12")
+async def test_a_topic_is_deleted_by_its_home_with_what_durables_hold_of_it_or_once_they_are_empty(
+    two: Cluster, operator: Operator, connect: Connect
+) -> None:
+    sender = await connect(two.url("b0"))
+    for name in ("emptied", "deleted"):
+        manifest = document("Topic", name, broker="b1")
+        topic = await operator.put(manifest)
+        await operator.until(topic, "applied")
+        durable = document("DurableSubscription", name, topic=name, clientId="auditor")
+        await operator.until(await operator.put(durable, claim=f"auditor/{name}"), "applied")
+        for _ in range(3):
+            await sender.send(sterna.Topic(name), "x")
+        deleting = Deleting(policy="onlyIfEmpty", uid="request")
+        await operator.put(manifest, generation=2, deleting=deleting, owner=OPERATOR)
+        blocked = await operator.until(topic, "blocked", generation=2)
+        assert (blocked.messages, blocked.reason) == (3, "InUse")
+        async with admin.connect(two.url("b0")) as there:
+            if name == "emptied":
+                assert await there.purge_durable(name, client_id="auditor") == 3
+                assert (await operator.until(topic, "deleted", generation=2)).messages == 0
+            else:
+                deleting = Deleting(policy="delete", uid="request")
+                await operator.put(manifest, generation=3, deleting=deleting, owner=OPERATOR)
+                assert (await operator.until(topic, "deleted", generation=3)).messages == 3
+            assert (await there.resource("DurableSubscription", name)).statistics.messages == 0
+
+
 async def test_a_static_durable_is_deleted_where_its_topic_lives(
     two: Cluster, operator: Operator, connect: Connect
 ) -> None:

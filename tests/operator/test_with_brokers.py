@@ -40,7 +40,7 @@ def broker(world: World, tmp_path: Path) -> Iterator[MakeBroker]:
         yield make
 
 
-async def _send(broker: RunningBroker, queue: str, count: int) -> None:
+async def _send(broker: RunningBroker, queue: str | sterna.Topic, count: int) -> None:
     async with sterna.connect(f"sterna://{broker.address}") as connection:
         for number in range(count):
             await connection.send(queue, f"m-{number}")
@@ -131,6 +131,33 @@ async def test_a_queue_with_messages_goes_when_it_is_empty_or_when_it_may(
     await world.ready("Queue", "deleted")
     await world.ready("Queue", "kept")
     assert await _receive(running, "kept", 3) == ["m-0", "m-1", "m-2"]
+
+
+@pytest.mark.covers("EMS-DEST-B12")
+async def test_a_topic_whose_durables_hold_messages_goes_when_these_are_empty_or_when_it_may(
+    world: World, operator: MakeOperator, broker: MakeBroker
+) -> None:
+    world.make_cluster()
+    running = broker("b-0")
+    operator()
+    async with sterna.admin.connect(f"sterna://{running.address}") as admin:
+        for name, policy in (("emptied", "onlyIfEmpty"), ("deleted", "delete"), ("wild", "onlyIfEmpty")):
+            world.apply("Topic", name, {"name": f"{name}.a", "deletionPolicy": policy})
+            # What others hold of a topic keeps it from nothing.
+            topic = "wild.*" if name == "wild" else f"{name}.a"
+            world.apply("DurableSubscription", name, {"topic": topic, "clientId": "c"})
+            await world.ready("Topic", name)
+            await world.ready("DurableSubscription", name)
+            await _send(running, sterna.Topic(f"{name}.a"), 3)
+            world.delete("Topic", name)
+        await world.gone("Topic", "deleted")
+        await world.gone("Topic", "wild")
+        assert "3 messages" in await world.reason("Topic", "emptied", "DeletionBlocked")
+        assert await admin.purge_durable("emptied", client_id="c") == 3
+        await world.gone("Topic", "emptied")
+        # The subscriptions are objects of their own.
+        for name in ("emptied", "deleted"):
+            assert (await admin.resource("DurableSubscription", name)).statistics.messages == 0
 
 
 async def test_a_queue_deleted_behind_the_operators_back_comes_back_with_its_messages(

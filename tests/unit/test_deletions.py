@@ -1,7 +1,7 @@
 """What a broker has deleted it remembers for that order alone."""
 
 from sterna_broker.cluster.deletions import Deletions
-from sterna_broker.cluster.upkeep import EngineView
+from sterna_broker.cluster.upkeep import EngineView, at_stake
 from sterna_broker.cluster.view import Stored
 from sterna_etcd import Claim
 from sterna_etcd.records import ConfigRecord, Deleting, Owner
@@ -54,3 +54,10 @@ def test_another_order_is_carried_out_anew() -> None:
     assert _settled(deletions, engine, "second") == 2
     deletions.forget({})
     assert deletions.done == {}
+
+
+def test_what_a_topics_deletion_would_destroy_is_what_durables_to_it_hold() -> None:
+    statistics = {"messages": 9, "pending_messages": 4, "durable_messages": 3, "durable_pending_messages": 1}
+    row = {"statistics": statistics}
+    assert [at_stake(kind, row) for kind in ("Topic", "Queue")] == [4, 13]
+    assert at_stake("Topic", None) == 0

@@ -70,6 +70,10 @@ AUDIT = Audit(
         "purged": Meaning(
             "Somebody emptied a queue or a subscription; `actor` says who.", "Ask them whether it was meant."
         ),
+        "deleted": Meaning(
+            "Somebody deleted a topic with what this durable subscription held of it; `actor` says who.",
+            "Ask them whether it was meant.",
+        ),
     },
 )
 
@@ -89,12 +93,18 @@ def _sums(counted: DataFrame) -> DataFrame:
 
 
 def _purged(history: History, counted: DataFrame) -> DataFrame:
+    """What administrators took away, by emptying a source or by deleting the topic it is of."""
     names = history.events("names").groupBy("place", F.col("key").alias("actor")).agg(F.max("text").alias("actor_name"))
-    rows = counted.filter(F.col("reason") == reasons.PURGED).join(names, ["place", "actor"], "left")
+    rows = counted.filter(F.col("reason").isin(reasons.PURGED, reasons.DELETED))
+    rows = rows.join(names, ["place", "actor"], "left")
     who = F.coalesce("actor_name", F.lit("nobody that is named"))
-    why = F.format_string("%d were purged by %s", "count", who)
+    is_purged = F.col("reason") == reasons.PURGED
+    why = F.when(is_purged, F.format_string("%d were purged by %s", "count", who)).otherwise(
+        F.format_string("%d went with their topic, which was deleted by %s", "count", who)
+    )
+    code = F.when(is_purged, "purged").otherwise("deleted")
     return rows.select(
-        *_KEY, F.col("count").alias("messages"), *telling.said("ok", "warning", "purged", why), who.alias("actor_name")
+        *_KEY, F.col("count").alias("messages"), *telling.said("ok", "warning", code, why), who.alias("actor_name")
     )
 
 

@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-ACKNOWLEDGED, EXPIRED, DISCARDED, PURGED, MAX_REDELIVERY, MOVED, DEAD, DAMAGED = range(1, 9)
+ACKNOWLEDGED, EXPIRED, DISCARDED, PURGED, MAX_REDELIVERY, MOVED, DEAD, DAMAGED, DELETED = range(1, 10)
 
 NAMES = {
     ACKNOWLEDGED: "acknowledged",
@@ -14,6 +14,7 @@ NAMES = {
     MOVED: "moved",
     DEAD: "dead",
     DAMAGED: "damaged",
+    DELETED: "deleted",
 }
 
 

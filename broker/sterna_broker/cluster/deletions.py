@@ -1,7 +1,7 @@
 """Deleting configured objects as their policy says: what `deleting` in a config record asks of the broker that has it.
 
 retain: the object is managed no more, what it holds stays. delete: it goes with its messages. onlyIfEmpty: it goes once
-it is empty, and until then says how many messages keep it.
+it is empty, and until then says how many messages keep it. A topic's messages are those of durable subscriptions to it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from sterna_etcd import Claim, HomeKey
 from sterna_etcd.records import ConfigRecord, Deleting, ObjectStatus
 from sterna_resources.resource import Resource
 
-from sterna_broker.cluster.upkeep import EngineView, messages_of
+from sterna_broker.cluster.upkeep import EngineView, at_stake
 from sterna_broker.cluster.view import Stored
 
 _log = structlog.get_logger(part="cluster")
@@ -69,7 +69,9 @@ class Deletions:
         except EngineError as error:
             rows = engine.rows("durable") if claim.kind == "DurableSubscription" else None
             row = rows.get(claim.name) if rows is not None else _row(engine, claim)
-            blocked = Deletion("blocked", messages_of(row), _word(error.code), f"{error.message} {error.remedy}")
+            blocked = Deletion(
+                "blocked", at_stake(claim.kind, row), _word(error.code), f"{error.message} {error.remedy}"
+            )
             self.blocked[claim] = blocked
             return blocked
         return self._done(claim, Deletion("deleted", count))

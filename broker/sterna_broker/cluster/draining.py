@@ -345,7 +345,7 @@ class Drain:
                 self._closed[key] = wanted
 
     def _has_come(self, key: HomeKey, held: dict[HomeKey, Held]) -> str:
-        """Who has come to a topic since we looked: the engine deletes it whatever subscriptions hold. Empty: nobody."""
+        """Who has come to a topic since we looked: the engine minds durable subscriptions alone. Empty: nobody."""
         row = self._engine.row(key) if key.kind == "topic" else None
         if row is None:
             return ""

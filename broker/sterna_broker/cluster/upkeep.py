@@ -154,6 +154,14 @@ def messages_of(row: dict[str, Any] | None) -> int:
     return _of_statistics(row["statistics"]) if row else 0
 
 
+def at_stake(kind: str, row: dict[str, Any] | None) -> int:
+    """How many messages a deletion would destroy: of a topic those of durable subscriptions to exactly it."""
+    if kind != "Topic" or row is None:
+        return messages_of(row)
+    found = row["statistics"]
+    return int(found.get("durable_messages", 0)) + int(found.get("durable_pending_messages", 0))
+
+
 def _of_statistics(found: dict[str, Any]) -> int:
     """With what waits to come again or was sent in undecided transactions: whoever commits it has it confirmed."""
     parts = ("messages", "pending_messages", "redelivery_delayed_messages")

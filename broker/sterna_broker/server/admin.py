@@ -57,9 +57,11 @@ class Administration:
         """One resource by name; what it holds is known where it lives."""
         kind = _known_kind(request.kind)
         if kind in ENGINE_KINDS:
-            entry, _ = await self._found(kind, request.name)
+            entry, row = await self._found(kind, request.name)
             self._check_here(kind, request.name, entry)
-        resource = self._listing.one(kind, request.name)
+            resource = self._listing.of(kind, request.name, entry, row)
+        else:
+            resource = self._listing.one(kind, request.name)
         if resource is None:
             raise _no_such(kind, request.name)
         return resource
@@ -93,13 +95,15 @@ class Administration:
         Raises:
             RefusedError: MOVED, where it is not here.
         """
-        if self._desk is not None and self._listing.row(kind, name) is None:
+        row = self._listing.row(kind, name)
+        if self._desk is not None and row is None:
             # It may be on its way to another broker, or have come here just now.
             await self._desk.stays(kind, name)
             await self._live.settled()
             self._check_here(kind, name, self._live.objects.named(kind, name))
             await self._live.follows(kind, name, lambda: self._listing.row(kind, name) is not None)
-        entry, row = self._live.objects.named(kind, name), self._listing.row(kind, name)
+            row = self._listing.row(kind, name)
+        entry = self._live.objects.named(kind, name)
         if row is None:
             self._check_here(kind, name, entry)
         return entry, row

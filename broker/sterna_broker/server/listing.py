@@ -78,8 +78,10 @@ class Listing:
 
     def one(self, kind: str, name: str) -> admin.Resource | None:
         """One resource, or None."""
-        row = self.row(kind, name)
-        entry = self._live.objects.named(kind, name)
+        return self.of(kind, name, self._live.objects.named(kind, name), self.row(kind, name))
+
+    def of(self, kind: str, name: str, entry: Entry | None, row: dict[str, Any] | None) -> admin.Resource | None:
+        """As `one`, of what has been found: to look for a durable subscription is to walk through all of them."""
         if entry is not None:
             row = row or self._stores(kind).get(entry.resource.subject)
         return self._resource(kind, name, entry, row) if entry is not None or row is not None else None

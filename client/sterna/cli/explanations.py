@@ -152,7 +152,7 @@ CODES: dict[str, Explanation] = {
         "Somebody uses it, so that it can be neither ended nor taken over.",
         (
             "A durable subscription has an active consumer, here or on another connection.",
-            "A queue that is to be deleted has consumers, or holds messages.",
+            "A queue is to be deleted that holds messages, or a topic of which durable subscriptions do.",
         ),
         (
             "Close the consumer first; `sterna get connections` shows who is there.",

@@ -131,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Static destinations that are no longer configured go, unless they hold messages.
+    /// Static destinations that are no longer configured go, unless they hold messages (a topic: in its durable subscriptions).
     fn remove_destinations(&mut self, wanted: &FxHashSet<(Kind, DestinationName)>, configured: &mut Configured) {
         let gone: Vec<(DestinationId, Kind, DestinationName)> = self
             .state
@@ -240,8 +240,9 @@ impl Engine {
         }))
     }
 
-    /// Deletes a destination; with messages in it only if `with_messages`. How many went with it. One that a bridge leads
-    /// to is made again at once, empty: nothing that is sent to the bridge's source finds it missing.
+    /// Deletes a destination; with messages in it only if `with_messages`, for a topic those that durable subscriptions to
+    /// exactly it hold. How many went with it. One that a bridge leads to is made again at once, empty: nothing that is sent to
+    /// the bridge's source finds it missing.
     ///
     /// # Errors
     /// It does not exist, holds messages, is the source of a bridge, or belongs to the broker.
@@ -356,11 +357,15 @@ impl Engine {
     }
 
     fn delete_known(&mut self, id: DestinationId, with_messages: bool, reason: &Refused) -> Result<u64, Refused> {
-        // The state decides first; consumers are only closed when the destination really goes.
+        // The state decides first; consumers are only closed when the destination really goes. Those of a topic's durable
+        // subscriptions stay, as these do, and have nothing of it in hand any more.
+        let durables = self.state.durables_at(id);
+        let held: Vec<(u64, u64)> = durables.iter().flat_map(|durable| self.in_hands(*durable)).collect();
         let deleted = self
             .state
             .delete_destination(id, with_messages, "administrator")
             .map_err(|error| of_state(&error))?;
+        self.take_from_hands(&held);
         self.closed.remove(&id);
         self.elsewhere.remove(&id);
         self.state.set_elsewhere(id, false);
@@ -420,6 +425,13 @@ impl Engine {
             published_bytes_total: found.published_bytes_total,
             ..Totals::default()
         };
+        for durable in self.state.durables_at(id) {
+            let Some(held) = self.state.source(durable).map(|source| &source.statistics) else {
+                continue;
+            };
+            totals.durable_messages += held.messages;
+            totals.durable_pending_messages += held.pending_messages;
+        }
         let sources: Vec<SourceId> = match found.kind {
             Kind::Queue => vec![found.id.source()],
             Kind::Topic => {
@@ -478,7 +490,7 @@ impl Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(
     missing_docs,
-    reason = "the fields of DestinationStatistics in admin.proto, which documents them, but for the one with a text"
+    reason = "the fields of DestinationStatistics in admin.proto, which documents them, but for those with a text"
 )]
 pub struct Totals {
     pub messages: u64,
@@ -488,6 +500,9 @@ pub struct Totals {
     pub redelivery_delayed_messages: u64,
     /// Sent in transactions that are open or prepared; not among the others.
     pub pending_messages: u64,
+    pub durable_messages: u64,
+    /// As `pending_messages`, of what would be among `durable_messages`.
+    pub durable_pending_messages: u64,
     pub flow_controlled_sessions: u32,
     pub producers: u32,
     pub consumers: u32,

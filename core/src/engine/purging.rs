@@ -41,24 +41,32 @@ impl Engine {
 
     /// Drops what a source holds, and takes it from whoever was handed it.
     fn purge_source(&mut self, source: SourceId) -> Result<u64, Refused> {
-        let held: Vec<(u64, u64)> = self
-            .state
-            .in_flight(source, |_| true)
-            .into_iter()
-            .filter_map(|sequence| Some((sequence, self.state.holder(source, sequence)?)))
-            .collect();
+        let held = self.in_hands(source);
         let purged = self
             .state
             .purge(source, "administrator")
             .map_err(|error| of_state(&error))?;
-        for (sequence, holder) in held {
-            if let Some(consumer) = self.consumers.get_mut(&holder) {
-                consumer.withdraw(sequence);
-                self.wake_consumer(holder);
-            }
-            self.acknowledged(session_of(holder), 1);
-        }
+        self.take_from_hands(&held);
         Ok(purged)
+    }
+
+    /// What consumers of a source have been handed and not acknowledged, each sequence with its holder.
+    pub(super) fn in_hands(&self, source: SourceId) -> Vec<(u64, u64)> {
+        let sequences = self.state.in_flight(source, |_| true).into_iter();
+        sequences
+            .filter_map(|sequence| Some((sequence, self.state.holder(source, sequence)?)))
+            .collect()
+    }
+
+    /// Takes what is gone from those who were handed it, who can be handed as much again.
+    pub(super) fn take_from_hands(&mut self, held: &[(u64, u64)]) {
+        for (sequence, holder) in held {
+            if let Some(consumer) = self.consumers.get_mut(holder) {
+                consumer.withdraw(*sequence);
+                self.wake_consumer(*holder);
+            }
+            self.acknowledged(session_of(*holder), 1);
+        }
     }
 
     /// Drops what every subscription to this topic, or to this very pattern, holds (EMS-DEST-B15). A subscription to another

@@ -458,6 +458,7 @@ fn totals_json(totals: &engine::Totals) -> Value {
         "messages": totals.messages, "bytes": totals.bytes, "delivered_messages": totals.delivered_messages,
         "delayed_messages": totals.delayed_messages, "pending_messages": totals.pending_messages,
         "redelivery_delayed_messages": totals.redelivery_delayed_messages,
+        "durable_messages": totals.durable_messages, "durable_pending_messages": totals.durable_pending_messages,
         "flow_controlled_sessions": totals.flow_controlled_sessions,
         "producers": totals.producers, "consumers": totals.consumers,
         "subscriptions": totals.subscriptions, "published_total": totals.published_total,

@@ -186,60 +186,6 @@ impl State {
         self.log_destination(id, kind, &name, generation, Origin::Dynamic)
     }
 
-    /// Messages that a destination holds: a queue's own, for a topic none (they are its subscriptions').
-    #[must_use]
-    pub fn held_messages(&self, id: DestinationId) -> u64 {
-        self.tables.sources.get(&id.source()).map_or(0, |source| {
-            source.statistics.messages + source.statistics.pending_messages
-        })
-    }
-
-    /// Deletes a destination with what it holds; says how many messages that were.
-    ///
-    /// # Errors
-    /// It is not there, belongs to the system, is a bridge's source, or holds messages and `with_messages` is not given.
-    pub fn delete_destination(
-        &mut self,
-        id: DestinationId,
-        with_messages: bool,
-        actor: &str,
-    ) -> Result<u64, StateError> {
-        let destination = self.tables.catalogue.destination(id).ok_or(StateError::NoSuchSource)?;
-        let name = destination.name.as_str().to_owned();
-        if destination.origin == Origin::System {
-            return Err(StateError::System(name));
-        }
-        let bridge = self.tables.catalogue.bridges().iter().find(|bridge| {
-            bridge.kind == destination.kind && !bridge.source.has_wildcard() && bridge.source.as_str() == name
-        });
-        if let Some(bridge) = bridge {
-            return Err(StateError::Bridged {
-                name,
-                bridge: bridge.name.clone(),
-            });
-        }
-        let messages = self.held_messages(id);
-        if messages > 0 && !with_messages {
-            return Err(StateError::InUse { name, messages });
-        }
-        if destination.origin != Origin::Temporary {
-            let head = DestinationHead {
-                deleted: true,
-                id,
-                kind: destination.kind,
-                name,
-                generation: destination.generation,
-                origin: destination.origin,
-                actor: actor.to_owned(),
-            };
-            self.head_buffer.clear();
-            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
-            self.append_event_for(kinds::DESTINATION, Purpose::Upkeep)?;
-        }
-        self.witness.forget(id.source());
-        Ok(self.tables.drop_destination(&mut self.log, id))
-    }
-
     /// Sets the bridges, all of them.
     pub fn set_bridges(&mut self, bridges: Vec<Bridge>) {
         self.tables.catalogue.set_bridges(bridges);

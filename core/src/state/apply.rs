@@ -233,7 +233,7 @@ impl Tables {
             Reason::Acknowledged => statistics.acknowledged_total += count,
             Reason::Expired => statistics.expired_total += count,
             Reason::Discarded | Reason::MaxRedelivery => statistics.discarded_total += count,
-            Reason::Purged | Reason::Moved | Reason::Dead | Reason::Damaged => {}
+            Reason::Purged | Reason::Moved | Reason::Dead | Reason::Damaged | Reason::Deleted => {}
         }
         if head.reason.destroys() {
             self.note_destroyed(head.source, head.reason.name(), count);

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use super::ids::SourceId;
+use super::terminal_record::Reason;
 
 /// Places that are counted by themselves; of all others together it is known how many.
 const PLACES_MAX: usize = 256;
 
-/// Why messages went that no terminal record names: their queue or subscription did.
-pub const DELETED: &str = "DELETED";
+/// Why messages went whose queue or subscription did, which no terminal record names, or whose topic did, where one does.
+pub const DELETED: &str = Reason::Deleted.name();
 
 /// What went at one place for one reason.
 #[derive(Clone, PartialEq, Eq, Debug)]

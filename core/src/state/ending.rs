@@ -218,10 +218,10 @@ impl State {
     }
 }
 
-/// A purge makes room at once: it may use what is kept for upkeep.
+/// A purge or a deletion makes room at once: it may use what is kept for upkeep.
 fn purpose_of(reason: Reason) -> Purpose {
     match reason {
-        Reason::Purged => Purpose::Upkeep,
+        Reason::Purged | Reason::Deleted => Purpose::Upkeep,
         _ => Purpose::Drain,
     }
 }

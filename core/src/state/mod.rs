@@ -30,6 +30,7 @@ mod checkpoint_record;
 mod codec;
 mod cut;
 mod deciding;
+mod deleting;
 mod destroyed;
 mod dispatching;
 mod dump;

@@ -40,6 +40,8 @@ pub enum Reason {
     Dead = 7,
     /// Its record fails its checksum.
     Damaged = 8,
+    /// Its topic was deleted with its messages; the durable subscription that held it stays.
+    Deleted = 9,
 }
 
 impl Reason {
@@ -55,6 +57,7 @@ impl Reason {
             Self::Moved => "MOVED",
             Self::Dead => "DEAD",
             Self::Damaged => "DAMAGED",
+            Self::Deleted => "DELETED",
         }
     }
 
@@ -74,6 +77,7 @@ impl Reason {
             6 => Self::Moved,
             7 => Self::Dead,
             8 => Self::Damaged,
+            9 => Self::Deleted,
             _ => return Err(HeadError::Range("reason")),
         })
     }

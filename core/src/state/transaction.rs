@@ -164,6 +164,19 @@ impl Transactions {
         Some(transaction)
     }
 
+    /// Those that sent anything to one of these sources (in order) can only be rolled back, unless they are prepared.
+    pub fn fail_those_into(&mut self, sources: &[SourceId], why: &str) {
+        if sources.is_empty() {
+            return;
+        }
+        for open in self.open.values_mut().filter(|open| open.prepared.is_none()) {
+            let mut sent = open.entries.iter();
+            if sent.any(|pending| sources.binary_search(&pending.source).is_ok()) {
+                open.failed.get_or_insert_with(|| why.to_owned());
+            }
+        }
+    }
+
     /// Those of earlier epochs that were never prepared.
     pub fn abandoned(&self, epoch: u64) -> Vec<u64> {
         let mut found: Vec<u64> = self

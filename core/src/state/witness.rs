@@ -14,7 +14,7 @@ use super::message_record::{MessageHead, Reference};
 use super::tables::Tables;
 use super::terminal_record::Reason;
 
-const REASONS: [Reason; 8] = [
+const REASONS: [Reason; 9] = [
     Reason::Acknowledged,
     Reason::Expired,
     Reason::Discarded,
@@ -23,6 +23,7 @@ const REASONS: [Reason; 8] = [
     Reason::Moved,
     Reason::Dead,
     Reason::Damaged,
+    Reason::Deleted,
 ];
 
 /// The counts of one source; of a topic, what happened to messages on their way through it.

@@ -387,6 +387,9 @@ def _deletion_of_record(
 
 def _held(desired: Desired, observed: Observed) -> str:
     """What a deletion would destroy, as far as brokers have said it: they count now and then."""
+    if desired.claim.kind == "Topic":
+        # Brokers count for it what others hold of it, too.
+        return "the messages that durable subscriptions to it hold"
     said = [one.messages for one in observed.statuses.values() if one.uid == desired.uid and one.state == "applied"]
     if not said:
         return "its messages"

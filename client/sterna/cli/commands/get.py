@@ -59,6 +59,8 @@ _COLUMNS: dict[str, Sequence[Column]] = {
     "Topic": (
         *(_NAME, _ORIGIN, Column("SUBSCRIPTIONS", "status.statistics.subscriptions", "right")),
         *(_PRODUCERS, _MESSAGES, _BYTES, Column("PUBLISHED", "status.statistics.publishedTotal", "right", rank=3)),
+        # What would go with it, and keeps it until that is asked for.
+        Column("IN DURABLES", "status.statistics.durableMessages", "right", rank=4),
     ),
     "Bridge": (_NAME, Column("SOURCE", _source), Column("TARGETS", _targets)),
     "DurableSubscription": (

@@ -9,6 +9,7 @@ mod chunks;
 mod compaction;
 mod copies;
 mod cuts;
+mod deleting;
 mod dependencies;
 mod ends;
 mod forced;

@@ -76,7 +76,7 @@ class Resource(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., manifest: _Optional[str] = ..., origin: _Optional[_Union[Origin, str]] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., effective: _Optional[str] = ..., statistics: _Optional[_Union[DestinationStatistics, _Mapping]] = ..., home: _Optional[str] = ...) -> None: ...
 
 class DestinationStatistics(_message.Message):
-    __slots__ = ("messages", "bytes", "delivered_messages", "delayed_messages", "producers", "consumers", "subscriptions", "published_total", "published_bytes_total", "delivered_total", "acknowledged_total", "redelivered_total", "expired_total", "discarded_total", "undelivered_total", "oldest_ms", "redelivery_delayed_messages", "flow_controlled_sessions")
+    __slots__ = ("messages", "bytes", "delivered_messages", "delayed_messages", "producers", "consumers", "subscriptions", "published_total", "published_bytes_total", "delivered_total", "acknowledged_total", "redelivered_total", "expired_total", "discarded_total", "undelivered_total", "oldest_ms", "redelivery_delayed_messages", "flow_controlled_sessions", "durable_messages")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class DestinationStatistics(_message.Message):
     OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
     REDELIVERY_DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLOW_CONTROLLED_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     messages: int
     bytes: int
     delivered_messages: int
@@ -113,7 +114,8 @@ class DestinationStatistics(_message.Message):
     oldest_ms: int
     redelivery_delayed_messages: int
     flow_controlled_sessions: int
-    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., delivered_messages: _Optional[int] = ..., delayed_messages: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., subscriptions: _Optional[int] = ..., published_total: _Optional[int] = ..., published_bytes_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., acknowledged_total: _Optional[int] = ..., redelivered_total: _Optional[int] = ..., expired_total: _Optional[int] = ..., discarded_total: _Optional[int] = ..., undelivered_total: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., redelivery_delayed_messages: _Optional[int] = ..., flow_controlled_sessions: _Optional[int] = ...) -> None: ...
+    durable_messages: int
+    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., delivered_messages: _Optional[int] = ..., delayed_messages: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., subscriptions: _Optional[int] = ..., published_total: _Optional[int] = ..., published_bytes_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., acknowledged_total: _Optional[int] = ..., redelivered_total: _Optional[int] = ..., expired_total: _Optional[int] = ..., discarded_total: _Optional[int] = ..., undelivered_total: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., redelivery_delayed_messages: _Optional[int] = ..., flow_controlled_sessions: _Optional[int] = ..., durable_messages: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
     __slots__ = ("manifests", "dry_run", "source", "create_only", "files")
