@@ -64,6 +64,29 @@ def held_of(homes: Homes, engine: EngineView) -> dict[HomeKey, Held]:
     return found
 
 
+def use_of(homes: Homes, engine: EngineView, key: HomeKey) -> str:
+    """What keeps a name here that nobody has ordered away: messages, who consumes, who subscribes durably. Empty: none.
+
+    Producers keep nothing: they follow, and send again what was under way.
+    """
+    if key.kind == "pattern":
+        rows = [row for kind in ("subscription", "durable") for row in engine.rows(kind).values() if key_of(row) == key]
+        messages, consumers = sum(messages_of(row) for row in rows), sum(_consumers(row) for row in rows)
+    else:
+        row = engine.row(key)
+        messages, consumers = messages_of(row), _consumers(row)
+    if messages:
+        return f"holds {messages} message{'' if messages == 1 else 's'}"
+    if consumers:
+        return "is being consumed"
+    durables = durables_at(homes, engine, key) if key.kind != "queue" else 0
+    return "is subscribed to durably by clients" if durables else ""
+
+
+def _consumers(row: _Row | None) -> int:
+    return int(row["statistics"].get("consumers", 0)) if row else 0
+
+
 def durables_at(homes: Homes, engine: EngineView, key: HomeKey) -> int:
     """How many durable subscriptions of clients keep a name here now: of a topic also those to patterns that match."""
     found = (key_of(row) for row in engine.rows("durable").values() if row.get("origin") != "static")
