@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import sterna
-from sterna_broker.cluster import member
+from sterna_broker.cluster import member, strays
 from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions, cluster_options
 from sterna_etcd import Etcd

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import sterna
-from sterna import Queue, Topic, errors
+from sterna import errors
 from sterna_etcd import Claim, HomeKey
 from sterna_etcd.records import ObjectStatus
 
-from tests.support.refusing_etcd import SilentEtcd
+from tests.support.refusing_etcd import AttentiveEtcd, SilentEtcd
 from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
@@ -200,3 +200,210 @@ async def _emptied(connection: sterna.Connection, name: str) -> list[Any]:
             await message.acknowledge()
         await consumer.close()
     return found
+
+
+async def _consuming(connection: sterna.Connection, name: str, found: list[Any], is_over: asyncio.Event) -> None:
+    """Now and then empties a queue, so that it can go."""
+    while not is_over.is_set():
+        try:
+            found += await _emptied(connection, name)
+        except errors.SternaError:
+            continue
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("kills", [False, True])
+def test_what_is_confirmed_meanwhile_is_there_whoever_is_killed(kills: bool, seed: int) -> None:
+    """Messages are sent to a source and to two targets, of which one is a source itself, while all come together."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        random = Random(f"killed {seed}")
+        ends = {"source": "b0", "target": "b1", "before": "b1", "other": "b2"}
+        cluster = await apart(stage, ends, brokers=3)
+        connection = await stage.connect(cluster.brokers["b0"])
+        senders = _Senders(stage, cluster, ["target", "before", "other"])
+        await senders.start()
+        claims = [
+            await bridge(cluster, "x-into", "before", "target"),
+            await bridge(cluster, "over", "source", "target", "other"),
+        ]
+        await asyncio.sleep(random.random() * 3)
+        found: dict[str, list[Any]] = {name: [] for name in ends}
+        is_over = asyncio.Event()
+        consuming = [asyncio.create_task(_consuming(connection, name, found[name], is_over)) for name in ends]
+        for _ in range(4 if kills else 0):
+            await asyncio.sleep(random.random() * 2)
+            broker = cluster.brokers[random.choice(["b0", "b1", "b2"])]
+            broker.kill(power=random.random() < 0.5)
+            await asyncio.sleep(random.random())
+            await broker.start()
+        await asyncio.sleep(5)
+        await senders.end()
+        is_over.set()
+        await asyncio.gather(*consuming)
+        for claim in claims:
+            await cluster.until(lambda: says(cluster, claim, "applied"), timeout_s=120)  # noqa: B023 - awaited here
+        await until_open(cluster, *cluster.brokers)
+        for name in ends:
+            found[name] += await _emptied(connection, name)
+        for name, confirmed in senders.confirmed.items():
+            assert set(confirmed) <= set(found[name]), name
+        assert len(set(await homes(cluster, *ends))) == 1
+        await connection.send("source", "copied at last")
+        assert await _emptied(connection, "other") == ["copied at last"]
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_what_is_sent_to_one_while_another_leaves_stays_with_it_and_both_are_open(stage: Stage) -> None:
+    """Of two targets one is in doubt, as etcd does not say whether it has taken it: that closes no other one."""
+    cluster = await apart(stage, {"source": "b0", "one": "b1", "two": "b1"})
+    etcd = instead(cluster, HomeKey("queue", "one"), refuses=False)
+    connection = await stage.connect(cluster.brokers["b1"])
+    claim = await bridge(cluster, "over", "source", "one", "two")
+    await cluster.until(lambda: cluster.member("b1").homes.has_doubts)
+    await connection.send("two", "meanwhile", timeout=5)
+    sending = asyncio.create_task(connection.send("one", "once", timeout=60))
+    await asyncio.sleep(5)
+    await connection.send("two", "later", timeout=5)
+    assert not sending.done()
+    assert await homes(cluster, "one", "two") == ["b1", "b1"]
+    etcd.has_room = True
+    await sending
+    await cluster.until_home("queue", "one", "b0")
+    assert await drained(connection, "two") == ["meanwhile", "later"]
+    await cluster.until(lambda: says(cluster, claim, "applied"))
+    assert await drained(connection, "one") == ["once"]
+    await until_open(cluster, "b0", "b1")
+    await connection.close()
+
+
+@staged
+async def test_an_etcd_that_has_no_room_leaves_all_as_it_was_and_is_asked_more_and_more_rarely(stage: Stage) -> None:
+    cluster = await apart(stage, _ENDS)
+    etcd = instead(cluster, HomeKey("queue", "target"), refuses=True)
+    connection = await stage.connect(cluster.brokers["b1"])
+    claim = await bridge(cluster, "over", "source", "target")
+    await asyncio.sleep(300)
+    assert 5 <= etcd.asked <= 12
+    await connection.send("target", "here", timeout=5)
+    assert await drained(connection, "target") == ["here"]
+    etcd.has_room = True
+    await cluster.until(lambda: says(cluster, claim, "applied"), timeout_s=70)
+    await connection.close()
+
+
+async def _chained(stage: Stage) -> Cluster:
+    """A bridge that holds on b1, from before to target; target is to go to b0, where another one begins."""
+    cluster = await apart(stage, {"source": "b0", "before": "b1", "target": "b1"})
+    claim = await bridge(cluster, "x-into", "before", "target")
+    await cluster.until(lambda: says(cluster, claim, "applied"))
+    return cluster
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_bridge_misses_no_copy_while_it_moves_along(is_over: bool) -> None:
+    """`is_over`: the broker is killed between the two."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await _chained(stage)
+        member = cluster.member("b1")
+        path = member.homes.view.layout.home("queue", "target")
+        if is_over:
+            member.homes._etcd = SilentEtcd(member.homes._etcd, path)  # type: ignore[assignment]
+        connections = [await stage.connect(cluster.brokers["b0"]) for _ in range(10)]
+        claim = await bridge(cluster, "over", "source", "target")
+        if is_over:
+            await cluster.until_home("queue", "target", "b0")
+        sending = []
+        for number, one in enumerate(connections):
+            sending.append(asyncio.create_task(one.send("before", f"{number}", timeout=60)))
+            await asyncio.sleep(0.003)
+        if is_over:
+            await asyncio.sleep(1)
+            assert not any(one.done() for one in sending)
+            cluster.brokers["b1"].kill(power=True)
+            await asyncio.sleep(1)
+            await cluster.brokers["b1"].start()
+        await asyncio.gather(*sending)
+        sent = [f"{number}" for number in range(10)]
+        # What was there before the bridge had left keeps it there until it is consumed.
+        found: dict[str, list[Any]] = {"before": [], "target": []}
+        for _ in range(3):
+            for name, bodies in found.items():
+                bodies += await drained(connections[0], name)
+        assert {name: sorted(bodies) for name, bodies in found.items()} == {"before": sent, "target": sent}
+        await cluster.until(lambda: says(cluster, claim, "applied"))
+        assert await homes(cluster, "source", "before", "target") == ["b0"] * 3
+        await until_open(cluster, "b0", "b1")
+        for one in connections:
+            await one.close()
+
+    shown()
+
+
+@pytest.mark.parametrize("name", ["target", "before"])
+def test_an_order_that_comes_in_between_takes_over(name: str) -> None:
+    """While etcd is asked for the home of one of those that go together, their broker is to be emptied."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await _chained(stage)
+        homes_of = cluster.member("b1").homes
+        path = homes_of.view.layout.home("queue", name)
+
+        async def order() -> None:
+            await cluster.drain("b1")
+            await asyncio.sleep(2)
+
+        homes_of._etcd = AttentiveEtcd(homes_of._etcd, path, order)  # type: ignore[assignment]
+        claim = await bridge(cluster, "over", "source", "target")
+        await cluster.until(lambda: says(cluster, claim, "applied"))
+        for end in ("before", "target"):
+            await cluster.until_home("queue", end, "b0")
+        await cluster.undrain("b1")
+        await until_open(cluster, "b0", "b1")
+        connection = await stage.connect(cluster.brokers["b1"])
+        await connection.send("before", "once")
+        assert await drained(connection, "target") == ["once"]
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_nothing_moves_to_a_broker_that_is_being_emptied_and_what_it_gives_away_is_followed(
+    stage: Stage,
+) -> None:
+    cluster = await apart(stage, {"source": "b0", "target": "b1"}, brokers=3)
+    connection = await stage.connect(cluster.brokers["b0"])
+    await connection.send("source", "kept")
+    await cluster.drain("b0")
+    await asyncio.sleep(1)
+    claim = await bridge(cluster, "over", "source", "target")
+    await asyncio.sleep(10)
+    assert await homes(cluster, "source", "target") == ["b0", "b1"]
+    assert await drained(connection, "source") == ["kept"]
+    await cluster.until(lambda: says(cluster, claim, "applied"))
+    assert len(set(await homes(cluster, "source", "target"))) == 1
+    await connection.close()
+
+
+@staged
+async def test_a_broker_stops_at_once_in_the_middle(stage: Stage) -> None:
+    cluster = await _chained(stage)
+    instead(cluster, HomeKey("queue", "target"), refuses=False)
+    claim = await bridge(cluster, "over", "source", "target")
+    await cluster.until(lambda: cluster.member("b1").homes.has_doubts)
+    began_s = stage.loop.time()
+    await cluster.brokers["b1"].stop()
+    assert stage.loop.time() - began_s < 5
+    assert cluster.brokers["b1"].left() == []
+    await cluster.brokers["b1"].start()
+    await cluster.until(lambda: says(cluster, claim, "applied"))
+    await until_open(cluster, "b0", "b1")

@@ -205,10 +205,9 @@ class Drain:
     async def _empty(
         self, keys: list[HomeKey], objects: ObjectSet, record: DrainRecord | None, *, is_following: bool = False
     ) -> None:
-        """Moves the groups of these names; if `is_following` what of them is left behind, as some have gone, or may have.
+        """Moves the groups of these names; if `is_following` what of them is left behind, as some have gone, or may.
 
-        What hangs on that only by what is elsewhere is not left behind. `record` is the order; None: there is none any
-        more.
+        What hangs on that only by what is elsewhere is not left behind. `record` is the order; None: there is none now.
         """
         view, name, force = self._homes.view, self._homes.name, record is not None and record.force
         groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
