@@ -15,6 +15,9 @@ Administrators are first. While a broker is being emptied it brings nothing toge
 it; an order that comes in the middle finds what has not gone yet. What `spec.broker` keeps apart stays apart. A home
 that is written by hand counts like any other: what is apart by it comes together again, if it is empty.
 
+What has just come apart is somebody's business, mostly that of a broker that has been emptied in part and is about to
+send the rest after it: so a name is looked at once it has been apart for a moment.
+
 One name, or what has to go with it, leaves at a time, and no more than a few in a round. One that did not leave is
 tried again after a pause, which grows. Where the broker stops, or dies, in between, a name is where etcd says, and what
 is left behind of those that have to go together follows: see `draining`.
@@ -40,6 +43,7 @@ _AREAS = frozenset({"configs", "homes", "brokers", "drains", "deletions"})
 # So many are looked at in a round, and so many of these moved.
 _LOOKED_AT = 250
 _MOVED = 8
+_SETTLED_S = 2.0
 _PAUSE_S = 1.0
 _PAUSE_MAX_S = 60.0
 _NAMED_MAX = 5
@@ -62,6 +66,7 @@ class Tidying:
         self._apply = apply
         self._reopen = reopen
         self._apart: list[Apart] = []
+        self._since: dict[HomeKey, tuple[Apart, float]] = {}
         self._uses: dict[HomeKey, str] = {}
         # Until when one that did not leave is left alone, and for how long.
         self._pauses: dict[HomeKey, tuple[float, float]] = {}
@@ -81,7 +86,9 @@ class Tidying:
         if not _AREAS.isdisjoint(changed):
             view = self._homes.view.copy()
             self._apart = await asyncio.to_thread(apart, view, objects, self._homes.name)
-            keys = {one.key for one in self._apart}
+            keys, now_s = {one.key for one in self._apart}, asyncio.get_running_loop().time()
+            before = self._since
+            self._since = {one.key: (one, _since(one, before.get(one.key), now_s)) for one in self._apart}
             self._uses = {key: use for key, use in self._uses.items() if key in keys}
             self._pauses = {key: pause for key, pause in self._pauses.items() if key in keys}
         if self._apart and not self._drain.has_closed and not self._homes.has_doubts and (due := self._due()):
@@ -95,7 +102,8 @@ class Tidying:
         for one in (self._apart[first:] + self._apart[:first])[:_LOOKED_AT]:
             use = use_of(self._homes, self._engine, one.key)
             self._uses[one.key] = use
-            if not use and self._pauses.get(one.key, (0.0, 0.0))[0] <= now_s:
+            is_settled = now_s - self._since[one.key][1] >= _SETTLED_S
+            if not use and is_settled and self._pauses.get(one.key, (0.0, 0.0))[0] <= now_s:
                 due.append(one)
         return due[:_MOVED]
 
@@ -116,3 +124,11 @@ class Tidying:
             if (home := self._homes.view.home(one.key.kind, one.key.name)) != self._homes.name:
                 self._pauses.pop(one.key, None)
                 _log.info("brought_together", kind=one.key.kind, name=one.key.name, at=home)
+
+
+def _since(one: Apart, before: tuple[Apart, float] | None, now_s: float) -> float:
+    """Since when a name is to go where it is to go to, and nothing else has happened than that others have come there."""
+    if before is None or before[0].place != one.place:
+        return now_s
+    is_same = all(one.homes.get(key) in (home, one.place) for key, home in before[0].homes.items())
+    return before[1] if is_same else now_s
