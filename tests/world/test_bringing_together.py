@@ -406,3 +406,30 @@ async def test_a_broker_stops_at_once_in_the_middle(stage: Stage) -> None:
     await cluster.brokers["b1"].start()
     await cluster.until(lambda: says(cluster, claim, "applied"))
     await until_open(cluster, "b0", "b1")
+
+
+@staged
+async def test_what_is_left_behind_closes_no_other_end_that_holds_messages(stage: Stage) -> None:
+    cluster = await apart(stage, {"source": "b0", "before": "b1", "target": "b1", "other": "b1"})
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send("other", "kept")
+    into = await bridge(cluster, "x-into", "before", "target")
+    await cluster.until(lambda: says(cluster, into, "applied"))
+    etcd = instead(cluster, HomeKey("queue", "before"), refuses=False)
+    claim = await bridge(cluster, "over", "source", "target", "other")
+    await cluster.until_home("queue", "target", "b0")
+    await cluster.until(lambda: cluster.member("b1").homes.has_doubts)
+    sending = asyncio.create_task(connection.send("before", "once", timeout=60))
+    for _ in range(5):
+        await connection.send("other", "open", timeout=2)
+        await asyncio.sleep(1)
+    assert not sending.done()
+    etcd.has_room = True
+    await sending
+    await connection.send("other", "open", timeout=2)
+    assert await homes(cluster, "before", "target", "other") == ["b0", "b0", "b1"]
+    await until_open(cluster, "b1")
+    assert await drained(connection, "other") == ["kept"] + ["open"] * 6
+    await cluster.until(lambda: says(cluster, claim, "applied"))
+    assert await drained(connection, "target") == ["once"]
+    await connection.close()

@@ -127,7 +127,7 @@ class Tidying:
 
 
 def _since(one: Apart, before: tuple[Apart, float] | None, now_s: float) -> float:
-    """Since when a name is to go where it is to go to, and nothing else has happened than that others have come there."""
+    """Since when a name is to go to a place, and nothing else has happened than that others have come there."""
     if before is None or before[0].place != one.place:
         return now_s
     is_same = all(one.homes.get(key) in (home, one.place) for key, home in before[0].homes.items())
