@@ -10,10 +10,10 @@ import pytest
 import sterna
 from sterna import errors
 from sterna_etcd import Claim, HomeKey
-from sterna_etcd.records import ObjectStatus
+from sterna_etcd.records import ConfigRecord, Deleting, ObjectStatus
 
 from tests.support.refusing_etcd import AttentiveEtcd, SilentEtcd
-from tests.world.clusters import LAYOUT, Cluster
+from tests.world.clusters import LAYOUT, OWNER, Cluster, document
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
 from tests.world.test_groups import instead
@@ -432,4 +432,25 @@ async def test_what_is_left_behind_closes_no_other_end_that_holds_messages(stage
     assert await drained(connection, "other") == ["kept"] + ["open"] * 6
     await cluster.until(lambda: says(cluster, claim, "applied"))
     assert await drained(connection, "target") == ["once"]
+    await connection.close()
+
+
+@staged
+async def test_what_is_being_deleted_stays_where_that_is_carried_out(stage: Stage) -> None:
+    """Its new home would delete it once more, with what has come since."""
+    cluster = await apart(stage, _ENDS)
+    key, connection = LAYOUT.config(Claim("Queue", "target")), await stage.connect(cluster.brokers["b0"])
+    claim = await bridge(cluster, "over", "source", "target")
+    deleting = Deleting(policy="delete", uid="request-1")
+    manifest = document("Queue", "target")
+    record = ConfigRecord(manifest=manifest, generation=99, owner=OWNER, deleting=deleting)
+    await cluster.client.put(key, record.encode())
+    await cluster.until(lambda: says(cluster, Claim("Queue", "target"), "deleted"))
+    await asyncio.sleep(10)
+    assert await homes(cluster, "source", "target") == ["b0", "b1"]
+    await connection.send("target", "since")
+    await asyncio.sleep(10)
+    await cluster.client.delete(key)
+    assert await drained(connection, "target") == ["since"]
+    await cluster.until(lambda: says(cluster, claim, "applied"))
     await connection.close()

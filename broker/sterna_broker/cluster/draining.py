@@ -36,7 +36,7 @@ from sterna_resources import names
 from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
-from sterna_broker.cluster.holding import Held, durables_at, held_of, is_elsewhere, use_of
+from sterna_broker.cluster.holding import Held, Uses, durables_at, held_of, is_elsewhere
 from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.left_behind import LeftBehind
 from sterna_broker.cluster.meeting import Apart
@@ -312,12 +312,12 @@ class Drain:
 
     def _may_go(self, apart: Apart, unit: Iterable[HomeKey]) -> bool:
         """Whether what has to go together is all here and not used, and is to live elsewhere still."""
-        homes = self._homes
+        homes, uses = self._homes, Uses(self._homes, self._engine)
         here = [one for one in unit if self._is_here(one)]
         return (
             apart.holds(homes.view)
             and all(homes.view.home(one.kind, one.name) in (None, homes.name) for one in unit)
-            and not any(use_of(homes, self._engine, one) for one in here)
+            and not any(uses.of(one) for one in here)
         )
 
     def _order(self) -> DrainRecord | None:

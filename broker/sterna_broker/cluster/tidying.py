@@ -30,7 +30,7 @@ import structlog
 from sterna_etcd import HomeKey
 
 from sterna_broker.cluster.draining import Drain
-from sterna_broker.cluster.holding import use_of
+from sterna_broker.cluster.holding import Uses
 from sterna_broker.cluster.homes import Homes
 from sterna_broker.cluster.meeting import Apart, apart
 from sterna_broker.cluster.upkeep import EngineView
@@ -43,6 +43,8 @@ _AREAS = frozenset({"configs", "homes", "brokers", "drains", "deletions"})
 # So many are looked at in a round, and so many of these moved.
 _LOOKED_AT = 250
 _MOVED = 8
+# So many times as long as a look took, none follows.
+_REST = 20
 _SETTLED_S = 2.0
 _PAUSE_S = 1.0
 _PAUSE_MAX_S = 60.0
@@ -71,6 +73,7 @@ class Tidying:
         # Until when one that did not leave is left alone, and for how long.
         self._pauses: dict[HomeKey, tuple[float, float]] = {}
         self._next = 0
+        self._next_s = 0.0
 
     @property
     def warnings(self) -> list[str]:
@@ -96,15 +99,19 @@ class Tidying:
 
     def _due(self) -> list[Apart]:
         """Those whose turn it is, that are used by nobody, and can leave as far as can be seen."""
-        now_s, due = asyncio.get_running_loop().time(), list[Apart]()
+        loop, due, uses = asyncio.get_running_loop(), list[Apart](), Uses(self._homes, self._engine)
+        now_s = loop.time()
+        if now_s < self._next_s:
+            return due
         count = len(self._apart)
         first, self._next = self._next % count, (self._next + _LOOKED_AT) % count
         for one in (self._apart[first:] + self._apart[:first])[:_LOOKED_AT]:
-            use = use_of(self._homes, self._engine, one.key)
-            self._uses[one.key] = use
+            use = self._uses[one.key] = uses.of(one.key)
             is_settled = now_s - self._since[one.key][1] >= _SETTLED_S
             if not use and is_settled and self._pauses.get(one.key, (0.0, 0.0))[0] <= now_s:
                 due.append(one)
+        # Of many subscriptions, which are listed for topics, a look takes a while.
+        self._next_s = loop.time() + _REST * (loop.time() - now_s)
         return due[:_MOVED]
 
     async def _move(self, due: list[Apart], objects: ObjectSet) -> None:
