@@ -59,7 +59,7 @@ async def test_an_end_that_holds_a_message_stays_until_that_is_consumed(
     assert await _read(connection, 1) == ["it rains"]
 
 
-async def _read(connection: sterna.Connection, count: int) -> list[str | None]:
+async def _read(connection: sterna.Connection, count: int) -> list[str]:
     consumer = await connection.consumer("letters")
     found = []
     for _ in range(count):
