@@ -36,6 +36,7 @@ impl Tables {
     pub fn apply_prepare(&mut self, liveness: &mut impl Liveness, position: Position, id: u64, xid: Xid, time_ms: u64) {
         liveness.hold(position);
         self.transactions.entry(id).outlived_by(liveness, position);
+        self.end_delays_of(id);
         self.transactions.prepare(id, xid, position, time_ms);
     }
 
@@ -85,8 +86,10 @@ impl Tables {
                     gate.entries
                         .push((pending.source, pending.priority, pending.entry.sequence));
                 }
-                // Its delay may be over by now.
-                if pending.entry.is(DELAYED) && pending.ready_ms <= self.now.monotonic_ms {
+                // Its delay may be over by now, and whoever commits has seen to it that there is room. What fell due when it was
+                // prepared already meets the limits like what falls due in its queue.
+                let is_due = pending.ready_ms <= self.now.monotonic_ms;
+                if pending.entry.is(DELAYED) && is_due && transaction.prepared.is_none() {
                     pending.entry.flags &= !DELAYED;
                 }
                 run.push(pending.entry);

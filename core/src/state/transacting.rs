@@ -44,13 +44,20 @@ impl State {
             .transactions
             .of_owner(tx)
             .ok_or(StateError::NoSuchTransaction)?;
-        if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
-            self.roll_back(id)?;
-            return Err(StateError::RolledBack(why));
-        }
+        self.end_if_failed(id)?;
         self.check_decision(id, Decision::Committed, None)?;
         self.log_acknowledgements(id)?;
         self.commit_logged(id)
+    }
+
+    /// Rolls a transaction back that can only be rolled back: a message of it could not be taken in, or is due by now and finds
+    /// no room.
+    fn end_if_failed(&mut self, id: u64) -> Result<(), StateError> {
+        let failed = self.tables.transactions.get(id).and_then(|open| open.failed.clone());
+        let failed = failed.or_else(|| self.due_without_room(id).map(|error| error.to_string()));
+        let Some(why) = failed else { return Ok(()) };
+        self.roll_back(id)?;
+        Err(StateError::RolledBack(why))
     }
 
     /// Whether there is room for all that a decision logs: the acknowledgements, itself, and what is discarded for the messages
@@ -172,7 +179,8 @@ impl State {
                 source.statistics.acknowledged_total += 1;
             }
         }
-        // What came in only now may have expired before. Its end leaves the room that `check_decision` found for the rest.
+        // What came in only now may have expired before, or be due since it was prepared. What that ends leaves the room that
+        // `check_decision` found for the rest.
         self.promised = discards;
         let due = self.tables.timers.next_deadline_ms();
         if due.is_some_and(|due_ms| due_ms <= self.tables.now.monotonic_ms) {
@@ -298,10 +306,7 @@ impl State {
         let Some(id) = self.tables.transactions.of_owner(tx) else {
             return Ok(None);
         };
-        if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
-            self.roll_back(id)?;
-            return Err(StateError::RolledBack(why));
-        }
+        self.end_if_failed(id)?;
         if self.tables.transactions.get(id).is_none_or(Transaction::is_empty) {
             self.tables.transactions.remove(id);
             return Ok(None);
