@@ -92,12 +92,12 @@ impl super::tables::Tables {
     }
 
     /// What is due in a transaction that is prepared has met the limits, and is counted among what is not delayed.
-    pub(super) fn end_delays_of(&mut self, id: u64) {
-        let now_ms = self.now.monotonic_ms;
-        let due = self.transactions.entry(id).entries.iter_mut();
-        for pending in due.filter(|pending| pending.ready_ms <= now_ms) {
+    pub(super) fn end_delays_of(&mut self, id: u64, time_ms: u64) {
+        let mut entries = std::mem::take(&mut self.transactions.entry(id).entries);
+        for pending in entries.iter_mut().filter(|pending| self.was_due(pending, time_ms)) {
             pending.entry.flags &= !DELAYED;
         }
+        self.transactions.entry(id).entries = entries;
     }
 }
 

@@ -9,7 +9,7 @@
 //! `checkpoint_record`, all of them in `records`; `queue`
 //! (entries), `source`, `timers`, `producers`, `refusals`, `names`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
-//! `acknowledging`, `transacting`, `due_at_commit`, `administration`, `looking`, `browsing`, `returning`, `upkeep`, `recovered`, `dump`.
+//! `acknowledging`, `transacting`, `due_at_commit`, `due`, `administration`, `looking`, `browsing`, `returning`, `upkeep`, `recovered`, `dump`.
 //!
 //! Invariants
 //! - A reference is logged before anybody is told of it, and delivered only when its record is committed.
@@ -32,6 +32,7 @@ mod cut;
 mod deciding;
 mod destroyed;
 mod dispatching;
+mod due;
 mod due_at_commit;
 mod dump;
 mod ending;

@@ -12,6 +12,7 @@ use super::publishing::Durability;
 use super::queue::EXPIRED;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::transaction::{PREPARED_HOLDER, Transaction};
+use super::volatile::is_volatile;
 
 /// A decided transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +160,10 @@ impl State {
         let needs_record = has_records || open.follows_purge || self.is_ended_otherwise(&open.acknowledged);
         let unlogged = open.acknowledged.clone();
         let touched = self.discarding_sources(id);
+        let mut entries = open.entries.iter();
+        let is_due = entries.any(|pending| {
+            pending.due_ms > 0 && !is_volatile(pending.entry.position) && self.tables.was_due(pending, 0)
+        });
         let mut discards = Vec::new();
         for (source, destination) in &touched {
             put_lengths_max(self.discards_at_most(id, *source, *destination), &mut discards);
@@ -170,7 +175,8 @@ impl State {
         };
         self.witness
             .decide(id, true, |source| self.tables.sources.contains_key(&source));
-        self.tables.apply_commit(&mut self.log, position, id);
+        let time_ms = self.tables.now.wall_ms;
+        self.tables.apply_commit(&mut self.log, position, id, time_ms);
         // What no record names is done with as well; it was left out of the terminal records.
         for (source, sequence) in unlogged {
             if self.tables.remove_unlogged(&mut self.log, source, sequence)
@@ -190,6 +196,9 @@ impl State {
         for (source, destination) in touched {
             // There is room for it, by `check_decision`. Should the log be finished, it says so to everybody who waits.
             let _ = self.make_room(source, destination, 0);
+        }
+        if is_due {
+            self.log_due();
         }
         Ok(if needs_record {
             Committed {

@@ -10,6 +10,7 @@ mod compaction;
 mod copies;
 mod cuts;
 mod dependencies;
+mod due;
 mod due_at_commit;
 mod ends;
 mod forced;
