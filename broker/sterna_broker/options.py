@@ -226,6 +226,7 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str, volume
         "volatile_bytes": spec.log.volatile_bytes,
         "slow_consumer_ms": spec.slow_consumer_ms,
         "flow_control": spec.flow_control,
+        "dynamic_idle_ms": spec.dynamic_idle_ms,
         "snapshot_bytes_max": spec.snapshots.kept_bytes or volume_bytes // _SNAPSHOT_SHARE,
         "snapshot_age_max_ms": spec.snapshots.kept_age_ms,
         "cluster": options.cluster.cluster if options.cluster else "",

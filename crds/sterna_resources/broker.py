@@ -164,6 +164,12 @@ class BrokerSettings(Model):
     slow_consumer_ms: int = Field(default=30_000, ge=100, le=3_600_000)
     """How long a client may leave unread what it asked for before it is cut off."""
 
+    dynamic_idle_ms: int = Field(default=600_000, ge=1_000, le=604_800_000)
+    """How long a dynamic destination stays at most that nobody uses: no client has it open, a queue is empty, a topic
+    has no subscriber. It goes after half of that at the earliest, and what is known of its senders' numbers goes with
+    it: this has to be longer than clients take to come back, or what they were in doubt about can arrive twice. In EMS:
+    not to be set, such a destination is removed at some time (EMS-DEST-A04)."""
+
     metrics_destinations: int = Field(default=100, ge=0, le=10_000)
     """How many destinations of each kind the metrics list one by one (those holding the most); the rest are summed
     up."""

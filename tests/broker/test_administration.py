@@ -59,6 +59,26 @@ async def test_static_dynamic_and_temporary_destinations_are_told_apart(node: An
     assert "fixed" in await names_of(channel, kind="Queue")
 
 
+@pytest.mark.covers("EMS-DEST-A04")
+async def test_dynamic_destinations_that_nobody_uses_go_after_the_time_that_is_set(
+    node: Any, wire: Any, channel_to: Any
+) -> None:
+    running = await node([*ANYTHING, manifest("Broker", "main", "dynamicIdleMs: 1000")])
+    channel = channel_to(running)
+    holding = await fill(wire, running, "d.holding", 1)
+    leaving = await wire(running)
+    await leaving.producer(await leaving.session(), queue("d.unused"))
+    assert await names_of(channel, kind="Queue", pattern="d.*") == ["d.holding", "d.unused"]
+    for client in (holding, leaving):
+        await client.goodbye()
+        await client.status()
+
+    async def only_what_holds_something_is_left() -> bool:
+        return await names_of(channel, kind="Queue", pattern="d.*") == ["d.holding"]
+
+    await eventually(only_what_holds_something_is_left)
+
+
 @pytest.mark.covers("EMS-DEST-A47", "EMS-DEST-A05")
 async def test_what_a_destination_inherits_is_shown_with_where_it_comes_from(
     node: Any, wire: Any, channel_to: Any

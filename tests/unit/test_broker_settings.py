@@ -104,6 +104,12 @@ def test_a_broker_name_that_would_break_message_ids_is_refused() -> None:
     assert settle(BrokerOptions(data=Path("d")), broker(""), "1", _VOLUME_BYTES).name == "main"
 
 
+def test_how_long_unused_dynamic_destinations_stay_is_ten_minutes_unless_it_is_said() -> None:
+    for spec, idle_ms in (("", 600_000), ("dynamicIdleMs: 5000", 5_000)):
+        settled = settle(BrokerOptions(data=Path("d")), broker(spec), "1", _VOLUME_BYTES)
+        assert settled.engine["dynamic_idle_ms"] == idle_ms
+
+
 def test_what_waits_for_snapshots_may_take_a_tenth_of_the_volume_unless_it_is_said() -> None:
     plain = settle(BrokerOptions(data=Path("d")), None, "1", _VOLUME_BYTES)
     assert (plain.engine["snapshot_bytes_max"], plain.engine["snapshot_age_max_ms"]) == (10**10, 7 * 86_400_000)

@@ -360,7 +360,8 @@ impl Cutting {
             | Item::Secret(_)
             | Item::NamesForgotten(_)
             | Item::Exported(_)
-            | Item::Returning(_) => Ok(()),
+            | Item::Returning(_)
+            | Item::Due(_) => Ok(()),
         }
     }
 

@@ -129,7 +129,7 @@ impl Distiller {
             Event::Start(id) => self.row(EPOCHS, &[position.0.into(), record.epoch.into(), id.into()]),
             Event::Note(note) => self.note(position, &note),
             // What exists and who is known stands in the cut, which is made with a checkpoint, and so does what is delayed.
-            Event::Checkpoint | Event::ProducerName | Event::Exported | Event::Return => Ok(()),
+            Event::Checkpoint | Event::ProducerName | Event::Exported | Event::Return | Event::Due => Ok(()),
         };
         self.message = message;
         told

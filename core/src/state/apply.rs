@@ -12,6 +12,7 @@ use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::codec::HeadError;
 use super::destroyed::DELETED;
+use super::due::DueHead;
 use super::exported::Exported;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
@@ -60,6 +61,7 @@ impl Tables {
             kinds::EXPORTED => self.exported = Some(Exported::decode(head)?),
             kinds::NOTE => drop(Note::decode(head)?),
             kinds::RETURN => self.apply_return(&ReturnHead::decode(head)?),
+            kinds::DUE => self.delays.met(DueHead::decode(head)?.until_ms),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())
@@ -115,6 +117,9 @@ impl Tables {
         }
         for reference in head.references.iter().chain(unlogged) {
             let pending = self.pending_entry(position, bytes, head, reference);
+            if pending.entry.is(DELAYED) {
+                self.note_over(&pending);
+            }
             let source = self.source_or_placeholder(reference.source);
             source.next_sequence = source.next_sequence.max(reference.sequence + 1);
             if self.planted_arrival(liveness, pending, head.transaction) {
@@ -166,10 +171,11 @@ impl Tables {
                 self.monotonic_of(wall_ms)
             }
         };
-        let mut ready_ms = 0;
-        if head.delay_ms > 0 && head.deliver_at_ms() > self.now.wall_ms {
+        let (mut ready_ms, mut due_ms) = (0, 0);
+        if head.delay_ms > 0 && (self.delays.is_reading() || head.deliver_at_ms() > self.now.wall_ms) {
             flags |= DELAYED;
-            ready_ms = self.monotonic_of(head.deliver_at_ms());
+            due_ms = head.deliver_at_ms();
+            ready_ms = self.monotonic_of(due_ms);
         }
         let entry = Entry {
             sequence: reference.sequence,
@@ -185,6 +191,7 @@ impl Tables {
             entry,
             expires_ms,
             ready_ms,
+            due_ms,
             destination: head.destination(reference.copy).unwrap_or_default(),
         }
     }
@@ -337,6 +344,7 @@ impl Tables {
             entry,
             expires_ms: 0,
             ready_ms: 0,
+            due_ms: 0,
             destination: head.origin,
         };
         if live {

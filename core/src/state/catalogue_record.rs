@@ -37,6 +37,8 @@ pub mod kinds {
     pub const NOTE: u8 = 28;
     /// Messages that came back wait for their queue's redelivery delay.
     pub const RETURN: u8 = 29;
+    /// All that was due by a time has met the limits.
+    pub const DUE: u8 = 30;
 }
 
 /// Where a destination comes from (EMS-DEST-A03).

@@ -207,6 +207,9 @@ impl Tables {
         for head in self.returning_heads() {
             chunks.item(&Item::Returning(head))?;
         }
+        if self.delays.met_ms > 0 {
+            chunks.item(&Item::Due(self.delays.met_ms))?;
+        }
         chunks.done.push(chunks.open);
         Ok(chunks.done)
     }
@@ -353,6 +356,7 @@ impl Tables {
             Item::Secret(secret) => self.starts.keep(secret),
             Item::Exported(exported) => self.exported = Some(exported),
             Item::Returning(head) => self.apply_return(&head),
+            Item::Due(until_ms) => self.delays.met(until_ms),
             Item::Name { head, sequence } => {
                 self.restore_name(&head, sequence);
                 reading.map(|reading| reading.names.insert((head.incarnation, head.destination)));

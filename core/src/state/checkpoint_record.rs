@@ -28,6 +28,7 @@ const NAME: u8 = 11;
 const NAMES_FORGOTTEN: u8 = 12;
 const EXPORTED: u8 = 13;
 const RETURNING: u8 = 14;
+const DUE: u8 = 15;
 
 /// What stands before a chunk's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +143,8 @@ pub enum Item {
     Exported(Exported),
     /// What waits for its redelivery until one time.
     Returning(ReturnHead),
+    /// What its senders delayed and was due by then, by the wall clock, has met the limits.
+    Due(u64),
 }
 
 impl Item {
@@ -217,6 +220,7 @@ impl Item {
                 put_byte(out, RETURNING);
                 head.encode_fields(out)?;
             }
+            Self::Due(until_ms) => put_all(out, DUE, &[*until_ms]),
         }
         Ok(())
     }
@@ -279,6 +283,7 @@ impl Item {
             }),
             EXPORTED => Self::Exported(Exported::decode_fields(decoder)?),
             RETURNING => Self::Returning(ReturnHead::decode_fields(decoder)?),
+            DUE => Self::Due(decoder.number("until_ms")?),
             _ => return Err(HeadError::Range("an item")),
         })
     }

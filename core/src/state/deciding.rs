@@ -15,7 +15,9 @@ impl Tables {
     pub fn apply_transaction(&mut self, liveness: &mut impl Liveness, position: Position, head: TransactionHead) {
         self.transactions.note(head.transaction);
         match (head.decision, head.xid) {
-            (Decision::Committed, _) => self.apply_commit(liveness, position, head.transaction),
+            (Decision::Committed, _) => {
+                self.apply_commit(liveness, position, head.transaction, head.time_ms);
+            }
             (Decision::RolledBack, _) => {
                 self.apply_rollback(liveness, position, head.transaction);
             }
@@ -36,11 +38,12 @@ impl Tables {
     pub fn apply_prepare(&mut self, liveness: &mut impl Liveness, position: Position, id: u64, xid: Xid, time_ms: u64) {
         liveness.hold(position);
         self.transactions.entry(id).outlived_by(liveness, position);
+        self.end_delays_of(id, time_ms);
         self.transactions.prepare(id, xid, position, time_ms);
     }
 
     /// All of a transaction takes effect. What it sent is ready when the commit is durable.
-    pub fn apply_commit(&mut self, liveness: &mut impl Liveness, position: Position, id: u64) {
+    pub fn apply_commit(&mut self, liveness: &mut impl Liveness, position: Position, id: u64, time_ms: u64) {
         let Some(mut transaction) = self.transactions.remove(id) else {
             return;
         };
@@ -85,8 +88,9 @@ impl Tables {
                     gate.entries
                         .push((pending.source, pending.priority, pending.entry.sequence));
                 }
-                // Its delay may be over by now.
-                if pending.entry.is(DELAYED) && pending.ready_ms <= self.now.monotonic_ms {
+                // Its delay may be over by now, and whoever commits has seen to it that there is room. What fell due when it was
+                // prepared already meets the limits like what falls due in its queue.
+                if pending.entry.is(DELAYED) && transaction.prepared.is_none() && self.was_due(&pending, time_ms) {
                     pending.entry.flags &= !DELAYED;
                 }
                 run.push(pending.entry);

@@ -96,6 +96,7 @@ impl State {
         for (epoch, id) in tables.starts.iter() {
             lines.push(format!("start {epoch} {id:x}"));
         }
+        lines.push(format!("delays met the limits up to {}", tables.delays.met_ms));
         lines.extend(tables.exported.map(|exported| format!("{exported:?}")));
         let [old, young] = tables.producers.snapshot();
         for (incarnation, destination, sequence) in old.into_iter().chain(young) {

@@ -458,6 +458,7 @@ impl Tables {
     /// and it is given a name; which these are.
     fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool, is_forced: bool) -> Vec<Renamed> {
         self.begin_epoch(&mut recovering, log.epoch());
+        self.settle_delays(!is_forced);
         let renamed = if is_forced && !follows {
             self.name_unnamed()
         } else {

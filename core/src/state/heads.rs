@@ -2,6 +2,7 @@
 
 use super::checkpoint_record::ChunkHead;
 use super::codec::{Decoder, HeadError};
+use super::due::DueHead;
 use super::exported::Exported;
 use super::names::NameHead;
 use super::starts::StartHead;
@@ -42,6 +43,8 @@ pub enum Event {
     Note(Note),
     /// What came back waits.
     Return,
+    /// What was due has met the limits.
+    Due,
 }
 
 impl Event {
@@ -71,6 +74,10 @@ impl Event {
             kinds::RETURN => {
                 ReturnHead::decode(head)?;
                 Self::Return
+            }
+            kinds::DUE => {
+                DueHead::decode(head)?;
+                Self::Due
             }
             kinds::EXPORTED => {
                 Exported::decode(head)?;

@@ -9,7 +9,7 @@
 //! `checkpoint_record`, all of them in `records`; `queue`
 //! (entries), `source`, `timers`, `producers`, `refusals`, `names`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
-//! `acknowledging`, `transacting`, `administration`, `looking`, `browsing`, `returning`, `upkeep`, `recovered`, `dump`.
+//! `acknowledging`, `transacting`, `due_at_commit`, `due`, `administration`, `looking`, `browsing`, `returning`, `upkeep`, `recovered`, `dump`.
 //!
 //! Invariants
 //! - A reference is logged before anybody is told of it, and delivered only when its record is committed.
@@ -33,6 +33,8 @@ mod deciding;
 mod deleting;
 mod destroyed;
 mod dispatching;
+mod due;
+mod due_at_commit;
 mod dump;
 mod ending;
 mod error;

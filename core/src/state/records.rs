@@ -4,6 +4,7 @@
 use super::catalogue_record::{DestinationHead, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::checkpoint_record;
 use super::codec::HeadError;
+use super::due::DueHead;
 use super::exported::Exported;
 use super::message_record::MessageHead;
 use super::names::NameHead;
@@ -30,6 +31,7 @@ pub fn check(kind: u8, head: &[u8]) -> Result<(), HeadError> {
         kinds::EXPORTED => Exported::decode(head).map(|_| ()),
         kinds::NOTE => Note::decode(head).map(|_| ()),
         kinds::RETURN => ReturnHead::decode(head).map(|_| ()),
+        kinds::DUE => DueHead::decode(head).map(|_| ()),
         kinds::CHECKPOINT => checkpoint_record::check(head),
         _ => Err(HeadError::Kind(kind)),
     }

@@ -34,6 +34,7 @@ impl Rewriter for Tables {
             | kinds::EXPORTED
             | kinds::NOTE
             | kinds::RETURN
+            | kinds::DUE
                 if superseded =>
             {
                 Rewrite::Drop

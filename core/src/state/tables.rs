@@ -14,6 +14,7 @@ use super::catalogue_record::{Decision, Origin};
 use super::checkpoint::CheckpointReading;
 use super::cut::Cutting;
 use super::destroyed::Destroyed;
+use super::due::Delays;
 use super::exported::Exported;
 use super::ids::{DestinationId, Kind, Now, SourceId, UNDELIVERED};
 use super::names::Names;
@@ -98,6 +99,7 @@ pub(super) struct Tables {
     pub starts: Starts,
     pub volatile: VolatileStore,
     pub timers: Timers,
+    pub delays: Delays,
     pub stores: Stores,
     pub gates: VecDeque<Gate>,
     pub watermarks: VecDeque<(Position, SourceId, u64)>,
@@ -141,6 +143,7 @@ impl Tables {
             starts,
             volatile,
             timers: Timers::default(),
+            delays: Delays::reading(),
             stores: Stores::default(),
             gates: VecDeque::new(),
             watermarks: VecDeque::new(),
@@ -163,12 +166,13 @@ impl Tables {
         tables
     }
 
-    /// The monotonic time at which the wall clock will show `wall_ms`, never 0.
+    /// The monotonic time at which the wall clock shows `wall_ms`, never 0. What was due before others stays so, as far back
+    /// as that clock goes.
     pub fn monotonic_of(&self, wall_ms: u64) -> u64 {
-        self.now
-            .monotonic_ms
-            .saturating_add(wall_ms.saturating_sub(self.now.wall_ms))
-            .max(1)
+        let ahead_ms = wall_ms.saturating_sub(self.now.wall_ms);
+        let ago_ms = self.now.wall_ms.saturating_sub(wall_ms);
+        let monotonic_ms = self.now.monotonic_ms;
+        monotonic_ms.saturating_add(ahead_ms).saturating_sub(ago_ms).max(1)
     }
 
     /// A source, made if a record is the first to name it.
@@ -230,6 +234,7 @@ impl Tables {
             expires_ms,
             ready_ms,
             destination,
+            ..
         } = *pending;
         let Some(source) = self.sources.get_mut(&id) else {
             return;

@@ -150,12 +150,17 @@ impl Timers {
     }
 
     /// Drops leftovers if they may be many.
-    pub fn sweep(&mut self, mut wanted: impl FnMut(&Timer) -> bool) {
+    pub fn sweep(&mut self, wanted: impl FnMut(&Timer) -> bool) {
         if self.stale > STALE_MIN && self.stale * 2 > self.heap.len() {
-            self.heap.retain(|Reverse(timer)| wanted(timer));
-            self.heap.shrink_to(self.heap.len() * 2);
-            self.stale = 0;
+            self.keep(wanted);
         }
+    }
+
+    /// Drops all that are not wanted.
+    pub fn keep(&mut self, mut wanted: impl FnMut(&Timer) -> bool) {
+        self.heap.retain(|Reverse(timer)| wanted(timer));
+        self.heap.shrink_to(self.heap.len() * 2);
+        self.stale = 0;
     }
 }
 

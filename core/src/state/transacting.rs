@@ -12,6 +12,7 @@ use super::publishing::Durability;
 use super::queue::EXPIRED;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::transaction::{PREPARED_HOLDER, Transaction};
+use super::volatile::is_volatile;
 
 /// A decided transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,13 +45,20 @@ impl State {
             .transactions
             .of_owner(tx)
             .ok_or(StateError::NoSuchTransaction)?;
-        if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
-            self.roll_back(id)?;
-            return Err(StateError::RolledBack(why));
-        }
+        self.end_if_failed(id)?;
         self.check_decision(id, Decision::Committed, None)?;
         self.log_acknowledgements(id)?;
         self.commit_logged(id)
+    }
+
+    /// Rolls a transaction back that can only be rolled back: a message of it could not be taken in, or is due by now and finds
+    /// no room.
+    fn end_if_failed(&mut self, id: u64) -> Result<(), StateError> {
+        let failed = self.tables.transactions.get(id).and_then(|open| open.failed.clone());
+        let failed = failed.or_else(|| self.due_without_room(id).map(|error| error.to_string()));
+        let Some(why) = failed else { return Ok(()) };
+        self.roll_back(id)?;
+        Err(StateError::RolledBack(why))
     }
 
     /// Whether there is room for all that a decision logs: the acknowledgements, itself, and what is discarded for the messages
@@ -152,6 +160,10 @@ impl State {
         let needs_record = has_records || open.follows_purge || self.is_ended_otherwise(&open.acknowledged);
         let unlogged = open.acknowledged.clone();
         let touched = self.discarding_sources(id);
+        let mut entries = open.entries.iter();
+        let is_due = entries.any(|pending| {
+            pending.due_ms > 0 && !is_volatile(pending.entry.position) && self.tables.was_due(pending, 0)
+        });
         let mut discards = Vec::new();
         for (source, destination) in &touched {
             put_lengths_max(self.discards_at_most(id, *source, *destination), &mut discards);
@@ -163,7 +175,8 @@ impl State {
         };
         self.witness
             .decide(id, true, |source| self.tables.sources.contains_key(&source));
-        self.tables.apply_commit(&mut self.log, position, id);
+        let time_ms = self.tables.now.wall_ms;
+        self.tables.apply_commit(&mut self.log, position, id, time_ms);
         // What no record names is done with as well; it was left out of the terminal records.
         for (source, sequence) in unlogged {
             if self.tables.remove_unlogged(&mut self.log, source, sequence)
@@ -172,7 +185,8 @@ impl State {
                 source.statistics.acknowledged_total += 1;
             }
         }
-        // What came in only now may have expired before. Its end leaves the room that `check_decision` found for the rest.
+        // What came in only now may have expired before, or be due since it was prepared. What that ends leaves the room that
+        // `check_decision` found for the rest.
         self.promised = discards;
         let due = self.tables.timers.next_deadline_ms();
         if due.is_some_and(|due_ms| due_ms <= self.tables.now.monotonic_ms) {
@@ -182,6 +196,9 @@ impl State {
         for (source, destination) in touched {
             // There is room for it, by `check_decision`. Should the log be finished, it says so to everybody who waits.
             let _ = self.make_room(source, destination, 0);
+        }
+        if is_due {
+            self.log_due();
         }
         Ok(if needs_record {
             Committed {
@@ -298,10 +315,7 @@ impl State {
         let Some(id) = self.tables.transactions.of_owner(tx) else {
             return Ok(None);
         };
-        if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
-            self.roll_back(id)?;
-            return Err(StateError::RolledBack(why));
-        }
+        self.end_if_failed(id)?;
         if self.tables.transactions.get(id).is_none_or(Transaction::is_empty) {
             self.tables.transactions.remove(id);
             return Ok(None);

@@ -26,6 +26,8 @@ pub(super) struct PendingEntry {
     pub expires_ms: u64,
     /// Monotonic end of its delay; 0: none.
     pub ready_ms: u64,
+    /// The same by the wall clock.
+    pub due_ms: u64,
     /// Where it was sent.
     pub destination: DestinationId,
 }

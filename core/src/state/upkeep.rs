@@ -16,6 +16,7 @@ use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
 use super::tables::Tables;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX};
 use super::timers::{Timer, TimerKind};
+use super::volatile::is_volatile;
 
 /// Timers that one tick handles at most; while more are due, nothing that may be expired is handed out.
 const TIMERS_MAX: usize = 65_536;
@@ -133,8 +134,9 @@ impl State {
             self.expire_group(group);
         }
         // Behind these: room is made for what is due, and what has expired must not be ended a second time for that.
+        let mut came_in = false;
         for timer in &due {
-            self.end_delay(timer);
+            came_in |= self.end_delay(timer);
         }
         let was_overdue = self.overdue;
         self.overdue = self
@@ -142,6 +144,11 @@ impl State {
             .timers
             .next_deadline_ms()
             .is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        self.tables.delays.owed |= came_in;
+        // While more is due nothing is handed out, and not all of it has met the limits.
+        if self.tables.delays.owed && !self.overdue {
+            self.log_due();
+        }
         if was_overdue && !self.overdue {
             // Whoever was told meanwhile that there is nothing has to look again.
             let ids: Vec<SourceId> = self.tables.sources.keys().copied().collect();
@@ -208,17 +215,18 @@ impl State {
             .postpone(Timer::new(retry_ms, id, priority, sequence, kind));
     }
 
-    /// A delay is over: the message is ready, unless there is no room for it (EMS-MSG-A08, EMS-DEST-A64).
-    fn end_delay(&mut self, timer: &Timer) {
+    /// A delay is over: the message is ready, unless there is no room for it (EMS-MSG-A08, EMS-DEST-A64). Whether it came in by
+    /// that, and a start has to be told.
+    fn end_delay(&mut self, timer: &Timer) -> bool {
         let (id, priority, sequence) = (timer.source, timer.priority(), timer.sequence());
         let found = self.tables.sources.get(&id);
         let destination = found.and_then(|source| source.delayed_to(sequence));
         if let Some(destination) = destination.filter(|id| self.tables.want_properties(*id)) {
             self.tables.timers.park(destination, *timer);
-            return;
+            return false;
         }
         let Some(source) = self.tables.sources.get_mut(&id) else {
-            return;
+            return false;
         };
         let now_ms = self.tables.now.monotonic_ms;
         if source
@@ -227,7 +235,7 @@ impl State {
             .is_some_and(|returned| returned.ready_ms > now_ms)
         {
             // It came back, and there is another timer for that.
-            return;
+            return false;
         }
         let Some(before) = source
             .queue
@@ -236,7 +244,7 @@ impl State {
             // One whose life was over first is being taken out.
             .filter(|entry| entry.is(DELAYED) && !entry.is(EXPIRED))
         else {
-            return;
+            return false;
         };
         // What was in the queue before finds its place there again, whatever came meanwhile.
         let due = match destination {
@@ -244,10 +252,10 @@ impl State {
             _ => AtDue::Ready,
         };
         let Some(source) = self.tables.sources.get_mut(&id) else {
-            return;
+            return false;
         };
         let Some(entry) = source.queue.get_mut(priority, sequence) else {
-            return;
+            return false;
         };
         entry.flags &= !(DELAYED | RETURNED);
         let entry = *entry;
@@ -262,12 +270,15 @@ impl State {
                 .is_ok(),
         };
         if gone {
-            return;
+            return false;
         }
+        let mut is_logged = false;
         if let Some(source) = self.tables.sources.get_mut(&id) {
             source.note_return(priority, sequence);
+            is_logged = source.logged && !is_volatile(entry.position);
         }
         self.tables.mark_dirty(id);
+        is_logged && !before.is(RETURNED)
     }
 
     /// What the limits of a queue, or of the topic that a message was sent to, make of it when it is due. Where what is oldest

@@ -457,6 +457,27 @@ fn a_dynamic_queue_goes_when_nobody_needs_it_and_not_before() {
     assert_eq!(bench.held(), None);
 }
 
+// covers: EMS-DEST-A04
+#[test]
+fn a_dynamic_queue_stays_as_long_unused_as_it_is_set() {
+    for idle_ms in [1_000, 3_600_000] {
+        let mut bench = Bench::new(Properties::default());
+        bench.engine().settings.dynamic_idle_ms = idle_ms;
+        let half_ms = u64::from(idle_ms) / 2;
+        // The first look had its time by what was set before.
+        bench.advance(u64::from(Settings::default().dynamic_idle_ms) / 2);
+        bench.connect();
+        bench.producer(0, 0);
+        bench.close();
+        bench.advance(half_ms - 1);
+        assert_eq!(bench.held(), Some(0), "{idle_ms} ms: it was in use at the look before");
+        bench.advance(half_ms);
+        assert_eq!(bench.held(), Some(0), "{idle_ms} ms: one look found it unused");
+        bench.advance(half_ms);
+        assert_eq!(bench.held(), None, "{idle_ms} ms: two did");
+    }
+}
+
 #[test]
 fn a_message_that_was_refused_is_not_confirmed_when_it_is_sent_again_behind_later_ones() {
     let mut bench = Bench::new(limited());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn limited(messages_max: u64, bytes_max: u64, overflow: OverflowPolicy) -> Properties {
+pub(super) fn limited(messages_max: u64, bytes_max: u64, overflow: OverflowPolicy) -> Properties {
     Properties {
         messages_max,
         bytes_max,

@@ -11,6 +11,8 @@ mod copies;
 mod cuts;
 mod deleting;
 mod dependencies;
+mod due;
+mod due_at_commit;
 mod ends;
 mod forced;
 mod giving_way;

@@ -305,6 +305,7 @@ fn item() -> impl Strategy<Value = Item> {
         (number(), number()).prop_map(|(epoch, id)| Item::Start { epoch, id }),
         byte().prop_map(|byte| Item::Secret([byte; SECRET_BYTES])),
         exported().prop_map(Item::Exported),
+        number().prop_map(Item::Due),
         (name_head(), number()).prop_map(|(head, sequence)| Item::Name { head, sequence }),
         proptest::option::of(text()).prop_map(Item::NamesForgotten),
     ]
