@@ -285,13 +285,13 @@ class Part:
 
         link.begin(self.number, "acknowledge", acknowledge, settle)
 
-    def acknowledge(self, consumer: ConsumerState, sequence: int, generation: int) -> Settled:
+    def acknowledge(self, consumer: ConsumerState, sequence: int, generation: int, *, alone: bool) -> Settled:
         """See Message.acknowledge."""
         if self.closed is not None:
             raise self.closed
         state = self.state
-        outcome = state.acknowledge(consumer, sequence, generation)
-        if state.covers_all and self.branches.has_any and outcome is not Acknowledged.VOID:
+        outcome = state.acknowledge(consumer, sequence, generation, alone=alone)
+        if state.covers_all and not alone and self.branches.has_any and outcome is not Acknowledged.VOID:
             for part in self.branches.parts:
                 if part is not self:
                     part.acknowledge_all()

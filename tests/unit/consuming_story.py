@@ -138,6 +138,8 @@ class Story:
             letters += "ijec"
         if session.rule.by is By.APPLICATION:
             letters += "alc"
+        if session.covers_all:
+            letters += "o"
         letters += "mufs" if session.transacted else "rz"
         return letters
 
@@ -325,17 +327,22 @@ class Story:
         if self.taken:
             self._acknowledged(self.taken[-1])
 
-    def _acknowledged(self, one: Taken) -> None:
+    def _on_o(self) -> None:
+        """That message and no other."""
+        if self.taken:
+            self._acknowledged(self.taken[-1], alone=True)
+
+    def _acknowledged(self, one: Taken, *, alone: bool = False) -> None:
         if one.consumer.session is not self.session:
             return  # that one is closed, which raises before anybody asks it
-        if self.session.rule.covers is Covers.ALL_HANDED_OUT:
+        if self.session.rule.covers is Covers.ALL_HANDED_OUT and not alone:
             done = {other.sequence for other in self.taken if other.period == self.period}
         else:
             done = {one.sequence}
         is_void = one.period != self.period
         if not is_void:
             self.finished |= done
-        outcome = self.session.acknowledge(one.consumer, one.sequence, one.generation)
+        outcome = self.session.acknowledge(one.consumer, one.sequence, one.generation, alone=alone)
         check((outcome is Acknowledged.VOID) == is_void, f"{one.sequence} is void: {is_void}, and it is {outcome}")
         if outcome is Acknowledged.NEXT:
             self.session.hurry()

@@ -378,11 +378,13 @@ class SessionState:
         """Whether a message of this consumer, handed out in this generation of it, comes again by itself."""
         return not self.is_open or generation != consumer.generation or consumer.void_count != self.void_count
 
-    def acknowledge(self, consumer: Consuming, sequence: int, generation: int) -> Acknowledged:
-        """The application acknowledges a message."""
+    def acknowledge(
+        self, consumer: Consuming, sequence: int, generation: int, *, alone: bool = False
+    ) -> Acknowledged:
+        """The application acknowledges a message; `alone`: no other, also where the mode has it cover all."""
         if self.is_void(consumer, generation):
             return Acknowledged.VOID
-        if self.covers_all:
+        if self.covers_all and not alone:
             return self.acknowledge_all()
         if self.acknowledges_itself:
             consumer.settled(sequence)
