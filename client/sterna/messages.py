@@ -211,7 +211,7 @@ class Message:
     # --- Settling it
 
     def acknowledge(self, *, alone: bool = False) -> Settled:
-        """Says that it is done with; in CLIENT mode, that all its session was handed so far is, or with `alone` only it.
+        """Says that it is done with; in CLIENT mode, that all its session was handed so far is, or `alone` it.
 
         In other modes each message is acknowledged alone, or by the session, whatever is said here.
 

@@ -226,7 +226,7 @@ class Oracle:
     # --- Acknowledging
 
     def acknowledge(self, session: Session, index: int, *, alone: bool) -> None:
-        """One in hand: in EXPLICIT modes that one alone (EMS-CLI-A07, A08), as everywhere if so asked (A05); else all."""
+        """One in hand: in EXPLICIT modes that one alone (EMS-CLI-A07, A08), as if so asked (A05); else all there is."""
         chosen = self._covered(session, index, alone=alone)
         for backlog, item in chosen:
             session.in_hand.remove((backlog, item))

@@ -75,8 +75,8 @@ async def test_what_the_application_acknowledges_is_done_with_and_the_rest_comes
     assert all((message.redelivered, message.delivery_count) == (True, 2) for message in again)
 
 
-# In CLIENT mode: which of the messages a, b, c are acknowledged alone, one after the other; then which in the mode's way,
-# or the session recovers, or the client vanishes; which are left.
+# In CLIENT mode: which of the messages a, b, c are acknowledged alone, one after the other; then which in the mode's
+# way, or the session recovers, or the client vanishes; which are left.
 SCOPES = [
     ("b", "", "ac"),
     ("c", "", "ab"),

@@ -75,7 +75,7 @@ async def test_client_acknowledges_one_message_alone(connect: Connect, name: str
     await send(connection, f"{name}.2", 2)
     async with await connection.session(AcknowledgeMode.CLIENT) as session:
         consumer = await session.consumer(name, prefetch=5)
-        other = await session.consumer(f"{name}.2")
+        other = await session.consumer(f"{name}.2", prefetch=0)
         messages = await take(consumer, 4)
         elsewhere = await take(other, 1)
         assert await messages[2].acknowledge(alone=True) is True
