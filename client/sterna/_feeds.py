@@ -407,9 +407,9 @@ class Feed:
         """The session that its messages belong to."""
         return self.consumer.session
 
-    def acknowledge(self, sequence: int, generation: int) -> Settled:
+    def acknowledge(self, sequence: int, generation: int, *, alone: bool) -> Settled:
         """See Message.acknowledge."""
-        settled = self.part.acknowledge(self.state, sequence, generation)
+        settled = self.part.acknowledge(self.state, sequence, generation, alone=alone)
         self._moves_on()
         return settled
 

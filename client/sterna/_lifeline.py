@@ -453,6 +453,11 @@ class Lifeline:
             if part.number == frame.session:
                 part.fail(errors.from_proto(frame.session_closed.reason))
 
+    def _on_transaction_ended(self, frame: Any) -> None:
+        for part in self.parts:
+            if part.number == frame.session:
+                part.on_transaction_ended(frame.transaction_ended)
+
     def _on_session_error(self, frame: Any) -> None:
         # The answer to a frame that asked for none; what follows from it comes in frames of its own.
         error = errors.from_proto(frame.error)
@@ -571,6 +576,7 @@ _HANDLERS: dict[str | None, Callable[[Lifeline, Any], None]] = {
     "consumer_closed": Lifeline._on_consumer_closed,
     "producer_closed": Lifeline._on_producer_closed,
     "session_closed": Lifeline._on_session_closed,
+    "transaction_ended": Lifeline._on_transaction_ended,
     "error": Lifeline._on_session_error,
     "go_away": Lifeline._on_go_away,
 }

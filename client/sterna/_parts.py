@@ -96,7 +96,7 @@ class Part:
     def _opened(self, link: Link, number: int) -> None:
         self.number = number
         self.link, self.place = link, link.place
-        self.state.opened(link.welcome.epoch)
+        self.state.opened(link.welcome.epoch, limits_time=link.welcome.limits.transaction_ms > 0)
 
     def interrupted(self) -> None:
         """The link is gone, and with it every delivery that was not acknowledged."""
@@ -118,7 +118,7 @@ class Part:
 
     def _note_undone(self) -> None:
         """The ledger hears that the transaction under way, if there is one, has no effect."""
-        if self.state.stage in (Transaction.OPEN, Transaction.REFUSED):
+        if self.state.stage not in (Transaction.NONE, Transaction.LOST):
             self._note_transaction(_ledger.UNDONE, self.state.transaction)
 
     def _note_transaction(self, became: int, transaction: int, durability: int = 0) -> None:
@@ -261,7 +261,9 @@ class Part:
             self.ask()
 
     def gather(self, link: Link) -> None:
-        """Posts what is to be acknowledged."""
+        """Posts what is to be acknowledged, and what the broker is to know of the transaction."""
+        if (handed_out := self.state.gather_handed_out()) is not None:
+            link.post(pb.ClientFrame(session=self.number, handed_out=handed_out).SerializeToString())
         acknowledge = self.state.gather()
         if acknowledge is None:
             return
@@ -285,13 +287,13 @@ class Part:
 
         link.begin(self.number, "acknowledge", acknowledge, settle)
 
-    def acknowledge(self, consumer: ConsumerState, sequence: int, generation: int) -> Settled:
+    def acknowledge(self, consumer: ConsumerState, sequence: int, generation: int, *, alone: bool) -> Settled:
         """See Message.acknowledge."""
         if self.closed is not None:
             raise self.closed
         state = self.state
-        outcome = state.acknowledge(consumer, sequence, generation)
-        if state.covers_all and self.branches.has_any and outcome is not Acknowledged.VOID:
+        outcome = state.acknowledge(consumer, sequence, generation, alone=alone)
+        if state.covers_all and not alone and self.branches.has_any and outcome is not Acknowledged.VOID:
             for part in self.branches.parts:
                 if part is not self:
                     part.acknowledge_all()
@@ -399,7 +401,7 @@ class Part:
         if self.state.stage is Transaction.NONE:
             return None
         link = self._usable()
-        seen = self.state.seen() if self.state.stage is Transaction.REFUSED else []
+        seen = self.state.seen() if self.state.stage in (Transaction.REFUSED, Transaction.UNDONE) else []
         effect, acknowledge, failure = self.state.commit()
         if effect is Effect.UNDO_AND_RAISE:
             await self._undo(seen)
@@ -435,6 +437,12 @@ class Part:
         if failure is cause:
             raise failure
         raise failure from cause
+
+    def on_transaction_ended(self, ended: Any) -> None:
+        """The broker has rolled a transaction back: whoever waits for a message in it learns that."""
+        if self.state.ended(ended.transaction, errors.from_proto(ended.reason)):
+            for feed in self.feeds:
+                feed.wake_all()
 
     async def rollback(self) -> None:
         """See Session.rollback."""

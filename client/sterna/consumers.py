@@ -116,8 +116,8 @@ class Consumer:
 
         Raises:
             ClosedError: the consumer, its session or the connection was closed.
-            TransactionRolledBackError: the connection broke during the transaction; roll it back, or commit it to hear
-                so again, and begin anew.
+            TransactionRolledBackError: the connection broke during the transaction, or it was open for too long; roll
+                it back, or commit it to hear so again, and begin anew.
         """
         self._check_explicit()
         state = self._state

@@ -61,7 +61,7 @@ class Origin(Protocol):
     def session(self) -> Any:
         """The session that it belongs to."""
 
-    def acknowledge(self, sequence: int, generation: int) -> Settled:
+    def acknowledge(self, sequence: int, generation: int, *, alone: bool) -> Settled:
         """See Message.acknowledge."""
 
     def release(self, sequence: int, generation: int, message_id: str, delay_ms: int) -> None:
@@ -210,8 +210,10 @@ class Message:
 
     # --- Settling it
 
-    def acknowledge(self) -> Settled:
-        """Says that it is done with; in CLIENT mode, that all its session was handed so far is.
+    def acknowledge(self, *, alone: bool = False) -> Settled:
+        """Says that it is done with; in CLIENT mode, that all its session was handed so far is, or `alone` it.
+
+        In other modes each message is acknowledged alone, or by the session, whatever is said here.
 
         The acknowledgement leaves at once, together with others; nothing needs to be awaited. Awaiting the result
         waits for the broker, and tells whether it took effect: False when the delivery was void by then, since the
@@ -220,7 +222,7 @@ class Message:
         Raises:
             ClosedError: after the session was closed.
         """
-        return self._consumer.acknowledge(self._delivery.sequence, self._generation)
+        return self._consumer.acknowledge(self._delivery.sequence, self._generation, alone=alone)
 
     def release(self, *, delay_ms: int = 0) -> None:
         """Gives it back: it is delivered again, to anybody, and counts as delivered (EMS-DEST-A23).

@@ -22,7 +22,8 @@ class AcknowledgeMode(enum.IntEnum):
     #: The SDK, when the application is done with a message: on return from `receive`, at the loop's next step, when a
     #: listener returns.
     AUTO = 0
-    #: The application; one `acknowledge()` covers everything that its session was handed so far.
+    #: The application; one `acknowledge()` covers everything that its session was handed so far, one
+    #: `acknowledge(alone=True)` its own message.
     CLIENT = 1
     #: As AUTO, lazily: after a failure some messages may come again.
     DUPS_OK = 2

@@ -1,13 +1,13 @@
 """Broker: the settings of one broker process."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources.fields import BrokerName, Model, Size, section
 from sterna_resources.resource import Resource
-from sterna_resources.rules import Rule
+from sterna_resources.rules import Rule, of_field
 from sterna_resources.store import StoreMode, StoreName, check_mode, effective_mode
 
 MEBIBYTE = 1024 * 1024
@@ -22,6 +22,29 @@ _MESSAGE_TOO_LARGE = "limits.messageBytes may be half of log.segmentBytes at mos
 
 
 _Address = Annotated[str, Field(min_length=1, max_length=300, json_schema_extra={"examples": ["127.0.0.1:7222"]})]
+
+
+TRANSACTION_MS_MIN = 100
+TRANSACTION_MS_MAX = 86_400_000
+_NO_TRANSACTION_MS = f"must be 0 or from {TRANSACTION_MS_MIN} to {TRANSACTION_MS_MAX}"
+
+
+def _check_transaction_ms(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < TRANSACTION_MS_MIN:
+        raise PydanticCustomError("transaction_ms", "{fault}", {"fault": _NO_TRANSACTION_MS})
+    return value
+
+
+# What is shorter would be a mistake in the unit, and no transaction would ever be committed.
+_TransactionMs = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=TRANSACTION_MS_MAX,
+        json_schema_extra=of_field(Rule(f"self == 0 || self >= {TRANSACTION_MS_MIN}", _NO_TRANSACTION_MS)),
+    ),
+    BeforeValidator(_check_transaction_ms),
+]
 
 
 class Listeners(Model):
@@ -67,6 +90,10 @@ class BrokerLimits(Model):
 
     transactions: int = Field(default=1_024, ge=1, le=65_536)
     """Transactions begun and not ended, of one session."""
+
+    transaction_ms: _TransactionMs = 0
+    """How long a transaction may be open, since its first send or receive; then it is rolled back, and its client told.
+    0: as long as its session."""
 
     upload_bytes: int = Field(default=64 * MEBIBYTE, ge=65_536, le=4096 * MEBIBYTE)
     """Uploaded bytes not yet published, of one connection: at least as many as the largest body has, see

@@ -33,11 +33,14 @@ async def test_what_is_sent_is_confirmed_and_delivered_in_order(node: Any, wire:
 
 
 async def test_welcome_tells_the_limits_that_the_manifest_sets(node: Any, wire: Any) -> None:
-    settings = manifest("Broker", "main", "name: tern, limits: {sessions: 2, frameBytes: 70000, transactions: 7}")
+    settings = manifest(
+        "Broker", "main", "name: tern, limits: {sessions: 2, frameBytes: 70000, transactions: 7, transactionMs: 500}"
+    )
     client = await wire(await node([*ANYTHING, settings]))
     assert client.welcome.broker == "tern"
     told = client.welcome.limits
     assert (told.sessions, told.frame_bytes, told.transactions, told.transaction_messages) == (2, 70_000, 7, 262_144)
+    assert told.transaction_ms == 500
     await client.session()
     await client.session()
     with pytest.raises(FrameError, match=r"LIMIT_EXCEEDED \(sessions\)"):

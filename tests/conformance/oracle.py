@@ -225,9 +225,9 @@ class Oracle:
 
     # --- Acknowledging
 
-    def acknowledge(self, session: Session, index: int) -> None:
-        """One in hand: in EXPLICIT modes that one alone (EMS-CLI-A07, A08), else all that the session has (A05)."""
-        chosen = [session.in_hand[index]] if session.mode.startswith("EXPLICIT") else list(session.in_hand)
+    def acknowledge(self, session: Session, index: int, *, alone: bool) -> None:
+        """One in hand: in EXPLICIT modes that one alone (EMS-CLI-A07, A08), as if so asked (A05); else all there is."""
+        chosen = self._covered(session, index, alone=alone)
         for backlog, item in chosen:
             session.in_hand.remove((backlog, item))
             item.is_held = False
@@ -237,6 +237,10 @@ class Oracle:
                 backlog.items.remove(item)
         if session.mode != "EXPLICIT_DUPS_OK":
             self._confirm(chosen)
+
+    def _covered(self, session: Session, index: int, *, alone: bool) -> list[tuple[Backlog, Item]]:
+        alone = alone or session.mode.startswith("EXPLICIT")
+        return [session.in_hand[index]] if alone else list(session.in_hand)
 
     def recover(self, session: Session) -> None:
         """All that is in hand comes again, flagged and counted, in its old place (EMS-MSG-A20, CLI-A05)."""
@@ -408,10 +412,9 @@ class Oracle:
         for _, item in self._put(name, draft):
             item.fate = fate
 
-    def acknowledged_unanswered(self, session: Session, index: int) -> None:
+    def acknowledged_unanswered(self, session: Session, index: int, *, alone: bool) -> None:
         """Each message by itself is gone, or comes again."""
-        chosen = [session.in_hand[index]] if session.mode.startswith("EXPLICIT") else list(session.in_hand)
-        for _, item in chosen:
+        for _, item in self._covered(session, index, alone=alone):
             self._perhaps_gone(item)
 
     def committed_unanswered(self, session: Session) -> None:

@@ -95,9 +95,9 @@ class Driver:
             how["time_to_live_ms"] = LONG_MS if draft.time_to_live == "long" else 1
         return await self._is_accepted(client.session.send(self.names[name], draft.body, properties=properties, **how))
 
-    async def acknowledge(self, client: Client, item: Item) -> None:
-        """What it has in hand, as its session's mode says."""
-        await client.messages[item].acknowledge()
+    async def acknowledge(self, client: Client, item: Item, *, alone: bool) -> None:
+        """What it has in hand, as its session's mode says, or that message alone."""
+        await client.messages[item].acknowledge(alone=alone)
 
     async def commit(self, client: Client) -> bool:
         """Whether it was committed; else it was rolled back as something is full."""

@@ -259,13 +259,13 @@ class EmsMachine(RuleBasedStateMachine):
         self.oracle.received(consumer, items[0], seen)
         client.messages[items[0]] = message
 
-    @rule(slot=slots, number=numbers)
-    def acknowledge(self, slot: int, number: int) -> None:
+    @rule(slot=slots, number=numbers, alone=st.booleans())
+    def acknowledge(self, slot: int, number: int, alone: bool) -> None:
         client, session = self.client(slot)
         if session.in_hand and session.mode != "TRANSACTED":
             index = number % len(session.in_hand)
-            self.do(self.driver.acknowledge(client, session.in_hand[index][1]))
-            self.oracle.acknowledge(session, index)
+            self.do(self.driver.acknowledge(client, session.in_hand[index][1], alone=alone))
+            self.oracle.acknowledge(session, index, alone=alone)
 
     @rule(slot=slots, commits=st.booleans())
     def end_transaction_or_recover(self, slot: int, commits: bool) -> None:
@@ -342,11 +342,11 @@ class EmsMachine(RuleBasedStateMachine):
 
     @rule(
         is_kill=st.sampled_from((True, True, False)), slot=slots, outline=outlines, place=places, number=numbers,
-        rounds=st.sampled_from((0, 5, 20, 100)), acknowledges=st.booleans(),
+        rounds=st.sampled_from((0, 5, 20, 100)), acknowledges=st.booleans(), alone=st.booleans(),
     )  # fmt: skip
     def restart(
         self, is_kill: bool, slot: int, outline: list[tuple[Any, ...]], place: str, number: int, rounds: int,
-        acknowledges: bool,
+        acknowledges: bool, alone: bool = False,
     ) -> None:  # fmt: skip
         """The server ends while a client sends, or acknowledges, or commits, and has no answer yet."""
         self.restarts += 1
@@ -365,9 +365,9 @@ class EmsMachine(RuleBasedStateMachine):
         elif acknowledges and session.mode in ("CLIENT", "EXPLICIT") and session.in_hand and not counted:
             index = number % len(session.in_hand)
             under_way.append((
-                self.driver.acknowledge(client, session.in_hand[index][1]),
-                lambda: self.oracle.acknowledge(session, index),
-                lambda: self.oracle.acknowledged_unanswered(session, index),
+                self.driver.acknowledge(client, session.in_hand[index][1], alone=alone),
+                lambda: self.oracle.acknowledge(session, index, alone=alone),
+                lambda: self.oracle.acknowledged_unanswered(session, index, alone=alone),
             ))  # fmt: skip
         elif session.mode != "TRANSACTED" and not self.oracle.properties[place].is_limited:
             # What is over before somebody looks would tell nothing.

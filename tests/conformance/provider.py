@@ -119,8 +119,8 @@ class Message(Protocol):
 
     @property
     def body(self) -> Any: ...
-    def acknowledge(self) -> Any:
-        """To be awaited."""
+    def acknowledge(self, *, alone: bool = False) -> Any:
+        """To be awaited. `alone`: it and no other, in each mode in which the application acknowledges."""
 
 
 class Sent(Protocol):

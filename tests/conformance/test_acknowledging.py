@@ -75,6 +75,65 @@ async def test_what_the_application_acknowledges_is_done_with_and_the_rest_comes
     assert all((message.redelivered, message.delivery_count) == (True, 2) for message in again)
 
 
+# In CLIENT mode: which of the messages a, b, c are acknowledged alone, one after the other; then which in the mode's
+# way, or the session recovers, or the client vanishes; which are left.
+SCOPES = [
+    ("b", "", "ac"),
+    ("c", "", "ab"),
+    ("ca", "", "b"),
+    ("abc", "", ""),
+    ("bb", "", "ac"),
+    ("b", "a", ""),
+    ("b", "b", ""),
+    ("b", "recovers", "ac"),
+    ("c", "vanishes", "ab"),
+]
+
+
+@pytest.mark.covers("EMS-CLI-A05", "EMS-MSG-A20")
+@pytest.mark.parametrize(("alone", "then", "left"), SCOPES)
+async def test_one_message_alone_is_acknowledged_and_what_comes_later_covers_the_rest(
+    provider: Provider, session: Session, queue: Queue, alone: str, then: str, left: str
+) -> None:
+    await send_all(session, queue, *"abc")
+    connection = await provider.connect()
+    taking = await connection.session(Mode.CLIENT)
+    consumer = await taking.consumer(queue, prefetch=10)
+    messages = {message.body: message for message in await receive(consumer, 3)}
+    for name in alone:
+        assert await messages[name].acknowledge(alone=True)
+    await holds(provider, queue, 3 - len(set(alone)))
+    if then in messages:
+        await messages[then].acknowledge()
+    elif then == "recovers":
+        await taking.recover()
+        again = await receive(consumer, len(left))
+        assert "".join(message.body for message in again) == left
+    await (connection.vanish if then == "vanishes" else connection.close)()
+    await holds(provider, queue, len(left))
+    again = await receive(await session.consumer(queue), len(left))
+    assert "".join(message.body for message in again) == left
+    count = 3 if then == "recovers" else 2
+    assert all((message.redelivered, message.delivery_count) == (True, count) for message in again)
+
+
+# The mode, and which of a, b, c are left when b is acknowledged alone.
+@pytest.mark.covers("EMS-CLI-A05", "EMS-CLI-A07", "EMS-CLI-A08")
+@pytest.mark.parametrize(
+    ("mode", "left"), [(Mode.AUTO, ""), (Mode.EXPLICIT, "ac"), (Mode.EXPLICIT_DUPS_OK, "ac"), (Mode.TRANSACTED, "abc")]
+)
+async def test_in_other_modes_a_message_acknowledged_alone_is_as_any_acknowledged(
+    provider: Provider, session: Session, queue: Queue, mode: Mode, left: str
+) -> None:
+    await send_all(session, queue, *"abc")
+    taking = await session_of(provider, mode)
+    messages = await receive(await taking.consumer(queue), 3)
+    await messages[1].acknowledge(alone=True)
+    await taking.close()
+    await holds(provider, queue, len(left))
+    assert "".join(await waiting(provider, queue)) == left
+
+
 @pytest.mark.covers("EMS-CLI-A05")
 async def test_an_acknowledgement_covers_what_the_session_was_handed_and_not_what_was_fetched(
     provider: Provider, session: Session, queue: Queue
@@ -127,8 +186,9 @@ async def test_who_acknowledges_after_the_session_was_closed_is_told(
     taking = await session_of(provider, mode)
     message = await (await taking.consumer(queue)).receive()
     await taking.close()
-    with refused(provider, Refusal.CLOSED):
-        await message.acknowledge()
+    for alone in (False, True):
+        with refused(provider, Refusal.CLOSED):
+            await message.acknowledge(alone=alone)
     assert await waiting(provider, queue) == ["x"]
 
 

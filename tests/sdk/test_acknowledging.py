@@ -68,6 +68,44 @@ async def test_client_acknowledges_all_that_was_handed_out(connect: Connect, nam
     assert await left(connect, f"{name}.2") == []
 
 
+@pytest.mark.covers("EMS-CLI-A05")
+async def test_client_acknowledges_one_message_alone(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 5)
+    await send(connection, f"{name}.2", 2)
+    async with await connection.session(AcknowledgeMode.CLIENT) as session:
+        consumer = await session.consumer(name, prefetch=5)
+        other = await session.consumer(f"{name}.2", prefetch=0)
+        messages = await take(consumer, 4)
+        elsewhere = await take(other, 1)
+        assert await messages[2].acknowledge(alone=True) is True
+        assert await messages[2].acknowledge(alone=True) is True  # as in the explicit modes
+        with pytest.raises(errors.NotAllowedError, match="before"):
+            messages[2].release()
+        await session.recover()
+        assert await messages[0].acknowledge(alone=True) is False  # void since then
+        again = await take(consumer, 3)
+        assert [(one.body, one.delivery_count) for one in again] == [("0", 2), ("1", 2), ("3", 2)]
+        elsewhere = await take(other, 1)
+        assert await elsewhere[0].acknowledge(alone=True) is True
+        assert await left(connect, f"{name}.2", 1) == [("1", False)]
+        assert await again[1].acknowledge() is True  # whatever is acknowledged by itself, this covers the rest
+        await take(consumer, 1)
+    assert await left(connect, name, 1) == [("4", True)]
+
+
+@pytest.mark.covers("EMS-CLI-A05")
+async def test_a_message_of_a_closed_consumer_is_acknowledged_alone(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 3)
+    async with await connection.session(AcknowledgeMode.CLIENT) as session:
+        consumer = await session.consumer(name, prefetch=3)
+        messages = await take(consumer, 2)
+        await consumer.close()
+        assert await messages[1].acknowledge(alone=True) is True
+    assert await left(connect, name, 2) == [("0", True), ("2", False)]
+
+
 @pytest.mark.covers("EMS-CLI-A07", "EMS-CLI-A08", "EMS-CLI-A05")
 @pytest.mark.parametrize("mode", EXPLICIT, ids=lambda mode: mode.name)
 async def test_explicit_acknowledges_one_message(connect: Connect, name: str, mode: AcknowledgeMode) -> None:

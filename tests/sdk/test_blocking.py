@@ -52,6 +52,24 @@ def test_acknowledging(url: str, name: str) -> None:
             assert consumer.receive(0.1) is None
 
 
+def test_acknowledging_one_message_alone(url: str, name: str) -> None:
+    with blocking.connect(url) as connection:
+        for number in range(3):
+            connection.send(name, str(number))
+        with connection.session(AcknowledgeMode.CLIENT) as session:
+            consumer = session.consumer(name, prefetch=3)
+            messages = [consumer.receive(5) for _ in range(3)]
+            assert messages[0] is not None
+            assert messages[2] is not None
+            assert messages[0].acknowledge(alone=True) is True
+            assert messages[2].acknowledge(alone=True, wait=False) is True
+        with connection.consumer(name) as consumer:
+            left = consumer.receive(5)
+            assert left is not None
+            assert (left.body, left.redelivered) == ("1", True)
+            assert consumer.receive(0.1) is None
+
+
 def test_transactions(url: str, name: str) -> None:
     with blocking.connect(url) as connection, connection.session(transacted=True) as session:
         producer = session.producer(name)

@@ -7,7 +7,7 @@ import time
 import pytest
 from sterna import AcknowledgeMode, Durability, Topic, errors
 
-from tests.running import RunningBroker, manifest
+from tests.running import ANYTHING, RunningBroker, manifest
 from tests.sdk.conftest import Connect, drain
 from tests.sdk.test_receiving import send
 
@@ -89,6 +89,30 @@ async def test_closing_a_session_rolls_back(connect: Connect, name: str) -> None
     found = await drain(await connection.consumer(name), 1)
     assert [(one.body, one.redelivered) for one in found] == [("0", True)]
     assert await drain(await connection.consumer(f"{name}.out")) == []
+
+
+@pytest.mark.covers("EMS-TX-A02", "EMS-TX-A05")
+@pytest.mark.parametrize(
+    "own_broker", [(*ANYTHING, manifest("Broker", "b", "limits: {transactionMs: 300}"))], indirect=True
+)
+async def test_what_is_open_for_too_long_is_rolled_back(own_broker: RunningBroker, connect: Connect) -> None:
+    connection = await connect(f"sterna://{own_broker.address}")
+    other = await connection.consumer("in", prefetch=0)
+    async with await connection.session(transacted=True) as session:
+        consumer, producer = await session.consumer("in", prefetch=0), await session.producer("out")
+        for _ in range(2):
+            await connection.send("in", "x")
+            assert await consumer.receive(5) is not None
+            await producer.send("never")
+            # It comes again, and to others, though nothing was said here.
+            message = await other.receive(10)
+            assert message is not None
+            assert (message.body, message.redelivered, message.delivery_count) == ("x", True, 2)
+            with pytest.raises(errors.TransactionRolledBackError, match=r"300 ms \(limits\.transactionMs\)"):
+                await session.commit()
+        await producer.send("at last")
+        await session.commit()
+    assert [one.body for one in await drain(await connection.consumer("out"), 1)] == ["at last"]
 
 
 @pytest.mark.covers("EMS-TX-A04", "EMS-MSG-A03")

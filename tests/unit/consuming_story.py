@@ -58,6 +58,10 @@ class Broker:
     limits: tuple[int, int] = (0, 0)
     sent: int = 0
     sent_bytes: int = 0
+    #: The transaction that it knows to be open, what was handed out in it, and the last one that it has ended itself.
+    transaction: int = 0
+    told: set[int] = field(default_factory=set)
+    ended: int = 0
     #: Of which the first piece is sent.
     begun: int = 0
 
@@ -126,7 +130,7 @@ class Story:
         self.is_awaited = False
         self.transaction_is_lost = False
         self.consumer = self._consumer()
-        self.session.opened(1)
+        self.session.opened(1, limits_time=True)
         self._open()
 
     @staticmethod
@@ -138,6 +142,10 @@ class Story:
             letters += "ijec"
         if session.rule.by is By.APPLICATION:
             letters += "alc"
+        if session.covers_all:
+            letters += "o"
+        if session.transacted:
+            letters += "w"
         letters += "mufs" if session.transacted else "rz"
         return letters
 
@@ -182,6 +190,8 @@ class Story:
                 self.outbox.append(credit)
 
     def _acknowledge(self) -> None:
+        if (handed_out := self.session.gather_handed_out()) is not None:
+            self.outbox.append(handed_out)
         acknowledge = self.session.gather()
         if acknowledge is not None:
             self.outbox.append(acknowledge)
@@ -194,6 +204,13 @@ class Story:
         for frame in outbox:
             if isinstance(frame, tuple):
                 broker.credited(*frame)
+            elif isinstance(frame, pb.HandedOut):
+                self._told(frame)
+            elif isinstance(frame, pb.Transact):
+                broker.transaction = 0
+                broker.told.clear()
+            elif isinstance(frame, pb.Ack) and frame.transaction and frame.transaction == broker.ended:
+                broker.give_back([one for one in numbers(frame.sets) if one not in broker.told], numbers(frame.sets))
             elif isinstance(frame, pb.Ack):
                 self._judge(frame)
                 for sequence in numbers(frame.sets):
@@ -202,6 +219,7 @@ class Story:
                         broker.acknowledged.add(sequence)
             elif isinstance(frame, pb.Release):
                 broker.give_back(numbers(frame.sets), numbers(frame.sets) if frame.seen else ())
+                broker.told.difference_update(numbers(frame.sets))
             elif isinstance(frame, pb.Recover):
                 broker.taken_back()
                 broker.give_back(list(broker.flight), numbers(frame.seen))
@@ -212,6 +230,23 @@ class Story:
                 seen = numbers(frame.seen)
                 broker.give_back([one for one in broker.flight if one not in seen], ())
         broker.turn()
+
+    def _told(self, handed_out: pb.HandedOut) -> None:
+        broker, sequences = self.broker, numbers(handed_out.sets)
+        check(set(sequences) <= self.worked, "the broker is told of what was not handed out in the transaction")
+        if handed_out.transaction == broker.ended:
+            broker.give_back([one for one in sequences if one not in broker.told], sequences)
+        else:
+            broker.transaction = handed_out.transaction
+        broker.told.update(sequences)
+
+    def _on_w(self) -> None:
+        """The broker ends the transaction that it knows of."""
+        broker = self.broker
+        if broker.transaction:
+            broker.give_back(sorted(broker.told), broker.told)
+            broker.wire.append(("ended", broker.transaction))
+            broker.transaction, broker.ended = 0, broker.transaction
 
     def _judge(self, acknowledge: pb.Ack) -> None:
         for sequence in numbers(acknowledge.sets):
@@ -229,9 +264,12 @@ class Story:
                 self.consumer.opened(SOURCE, 1)
             elif frame == "recovered":
                 self.session.recovered()
+            elif isinstance(frame, tuple):
+                if self.session.ended(frame[1], errors.TransactionRolledBackError("open for too long")):
+                    self.transaction_is_lost = True
             else:
                 self.consumer.delivered([frame])
-            if frame == "opened" or not self.broker.wire or isinstance(self.broker.wire[0], str):
+            if frame == "opened" or not self.broker.wire or isinstance(self.broker.wire[0], str | tuple):
                 return
 
     def _on_x(self) -> None:
@@ -246,15 +284,17 @@ class Story:
 
     def _ends(self, flagged: list[int]) -> None:
         broker = self.broker
-        if self.session.stage in (Transaction.OPEN, Transaction.REFUSED):
+        if self.session.stage not in (Transaction.NONE, Transaction.LOST):
             self.transaction_is_lost = True
         self.outbox.clear()
+        broker.transaction = 0
+        broker.told.clear()
         broker.wire.clear()
         broker.taken_back()
         broker.give_back(list(broker.flight), flagged)
         self.session.interrupted()
         self._void()
-        self.session.opened(1)
+        self.session.opened(1, limits_time=True)
         if self.consumer.link is not Link.CLOSED:
             self._open()
 
@@ -325,17 +365,22 @@ class Story:
         if self.taken:
             self._acknowledged(self.taken[-1])
 
-    def _acknowledged(self, one: Taken) -> None:
+    def _on_o(self) -> None:
+        """That message and no other."""
+        if self.taken:
+            self._acknowledged(self.taken[-1], alone=True)
+
+    def _acknowledged(self, one: Taken, *, alone: bool = False) -> None:
         if one.consumer.session is not self.session:
             return  # that one is closed, which raises before anybody asks it
-        if self.session.rule.covers is Covers.ALL_HANDED_OUT:
+        if self.session.rule.covers is Covers.ALL_HANDED_OUT and not alone:
             done = {other.sequence for other in self.taken if other.period == self.period}
         else:
             done = {one.sequence}
         is_void = one.period != self.period
         if not is_void:
             self.finished |= done
-        outcome = self.session.acknowledge(one.consumer, one.sequence, one.generation)
+        outcome = self.session.acknowledge(one.consumer, one.sequence, one.generation, alone=alone)
         check((outcome is Acknowledged.VOID) == is_void, f"{one.sequence} is void: {is_void}, and it is {outcome}")
         if outcome is Acknowledged.NEXT:
             self.session.hurry()
@@ -362,6 +407,8 @@ class Story:
     def _recover(self, seen: list[pb.SeenSet]) -> None:
         self._acknowledge()
         self.session.recover()
+        if self.session.transacted:
+            self.outbox.append(pb.Transact(transaction=self.session.transaction))
         self.outbox.append(pb.Recover(seen=seen))
         self._void()
 
@@ -376,7 +423,9 @@ class Story:
         self.outbox.append(pb.CloseConsumer(seen=session.seen(SOURCE)))
         self._on_b()
         # Nobody is there for its deliveries any more.
-        self.broker.wire = deque(frame for frame in self.broker.wire if frame == "recovered")
+        self.broker.wire = deque(
+            frame for frame in self.broker.wire if frame == "recovered" or isinstance(frame, tuple)
+        )
         self.consumer = self._consumer()
         self._open()
 
@@ -422,6 +471,7 @@ class Story:
                 self.finished |= set(numbers(acknowledge.sets))
                 self.outbox.append(acknowledge)
                 check(set(numbers(acknowledge.sets)) == self.worked, "it commits other than what was handed out in it")
+            self.outbox.append(pb.Transact(transaction=self.session.transaction))
         else:
             check(acknowledge is None, "it acknowledges, and does not commit")
             check((failure is None) == (was is Transaction.NONE), f"a commit of what is {was} says {failure}")

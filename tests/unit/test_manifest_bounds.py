@@ -1,7 +1,7 @@
 """Mistakes in stores and in the limits of a broker: each is refused with its line, and nothing of the file is taken."""
 
 import pytest
-from sterna_resources import ManifestError, read_text
+from sterna_resources import Broker, ManifestError, read_text
 
 HEAD = "apiVersion: sterna.dev/v1alpha1\n"
 GOOD = HEAD + "kind: Queue\nmetadata: {name: orders}\n---\n"
@@ -27,6 +27,7 @@ LIMITS = [
         ("limits", "messageBytes", (0, 65_535, 2**30 + 1, "16MB")),
         ("limits", "inflightBytes", (0, 2**32 + 1)),
         ("limits", "unacknowledgedMessages", (0, "none")),
+        ("limits", "transactionMs", (-1, 1, 99, 86_400_001, "1m")),
         ("log", "segmentBytes", (2**20 - 1, 2**30 + 1)),
         ("log", "volatileBytes", (0, -1)),
         ("log", "cacheBytes", (0, "all")),
@@ -52,6 +53,14 @@ def test_a_store_with_a_mistake_is_refused_with_its_line(spec: str, said: str) -
 @pytest.mark.parametrize(("spec", "field"), LIMITS)
 def test_a_limit_that_is_none_is_refused_with_its_line_and_not_set_to_another(spec: str, field: str) -> None:
     _is_refused("Broker", spec, field)
+
+
+@pytest.mark.parametrize("value", [0, 100, 86_400_000])
+def test_a_limit_of_time_for_transactions_is_none_or_long_enough_for_one(value: int) -> None:
+    text = HEAD + f"kind: Broker\nmetadata: {{name: m}}\nspec: {{limits: {{transactionMs: {value}}}}}\n"
+    [made] = read_text(text, "f.yaml")
+    assert isinstance(made.resource, Broker)
+    assert made.resource.spec.limits.transaction_ms == value
 
 
 @pytest.mark.covers("EMS-ADMIN-E12")

@@ -86,6 +86,8 @@ class Transaction(enum.Enum):
     OPEN = enum.auto()
     #: A message of it was refused, or what it had received has gone back: it can only be rolled back.
     REFUSED = enum.auto()
+    #: The broker has rolled it back by itself: nothing more is done in it, and the rest of it is to be given back.
+    UNDONE = enum.auto()
     #: The connection broke: the broker has undone it, and there is nothing left to roll back.
     LOST = enum.auto()
 
@@ -96,6 +98,8 @@ class Event(enum.Enum):
     SEND = enum.auto()
     RECEIVE = enum.auto()
     REFUSAL = enum.auto()
+    #: The broker says that it has rolled it back.
+    END = enum.auto()
     BREAK = enum.auto()
     COMMIT = enum.auto()
     ROLLBACK = enum.auto()
@@ -121,6 +125,7 @@ TRANSACTIONS: Final = {
     (Transaction.NONE, Event.SEND): (Transaction.OPEN, Effect.BEGIN),
     (Transaction.NONE, Event.RECEIVE): (Transaction.OPEN, Effect.BEGIN),
     (Transaction.NONE, Event.REFUSAL): (Transaction.NONE, Effect.NOTHING),
+    (Transaction.NONE, Event.END): (Transaction.NONE, Effect.NOTHING),
     (Transaction.NONE, Event.BREAK): (Transaction.NONE, Effect.NOTHING),
     (Transaction.NONE, Event.COMMIT): (Transaction.NONE, Effect.NOTHING),
     (Transaction.NONE, Event.ROLLBACK): (Transaction.NONE, Effect.NOTHING),
@@ -128,6 +133,7 @@ TRANSACTIONS: Final = {
     (Transaction.OPEN, Event.SEND): (Transaction.OPEN, Effect.NOTHING),
     (Transaction.OPEN, Event.RECEIVE): (Transaction.OPEN, Effect.NOTHING),
     (Transaction.OPEN, Event.REFUSAL): (Transaction.REFUSED, Effect.NOTHING),
+    (Transaction.OPEN, Event.END): (Transaction.UNDONE, Effect.NOTHING),
     (Transaction.OPEN, Event.BREAK): (Transaction.LOST, Effect.NOTHING),
     (Transaction.OPEN, Event.COMMIT): (Transaction.NONE, Effect.COMMIT),
     (Transaction.OPEN, Event.ROLLBACK): (Transaction.NONE, Effect.UNDO),
@@ -135,13 +141,23 @@ TRANSACTIONS: Final = {
     (Transaction.REFUSED, Event.SEND): (Transaction.REFUSED, Effect.RAISE),
     (Transaction.REFUSED, Event.RECEIVE): (Transaction.REFUSED, Effect.NOTHING),
     (Transaction.REFUSED, Event.REFUSAL): (Transaction.REFUSED, Effect.NOTHING),
+    (Transaction.REFUSED, Event.END): (Transaction.UNDONE, Effect.NOTHING),
     (Transaction.REFUSED, Event.BREAK): (Transaction.LOST, Effect.NOTHING),
     (Transaction.REFUSED, Event.COMMIT): (Transaction.NONE, Effect.UNDO_AND_RAISE),
     (Transaction.REFUSED, Event.ROLLBACK): (Transaction.NONE, Effect.UNDO),
     #
+    (Transaction.UNDONE, Event.SEND): (Transaction.UNDONE, Effect.RAISE),
+    (Transaction.UNDONE, Event.RECEIVE): (Transaction.UNDONE, Effect.RAISE),
+    (Transaction.UNDONE, Event.REFUSAL): (Transaction.UNDONE, Effect.NOTHING),
+    (Transaction.UNDONE, Event.END): (Transaction.UNDONE, Effect.NOTHING),
+    (Transaction.UNDONE, Event.BREAK): (Transaction.LOST, Effect.NOTHING),
+    (Transaction.UNDONE, Event.COMMIT): (Transaction.NONE, Effect.UNDO_AND_RAISE),
+    (Transaction.UNDONE, Event.ROLLBACK): (Transaction.NONE, Effect.UNDO),
+    #
     (Transaction.LOST, Event.SEND): (Transaction.LOST, Effect.RAISE),
     (Transaction.LOST, Event.RECEIVE): (Transaction.LOST, Effect.RAISE),
     (Transaction.LOST, Event.REFUSAL): (Transaction.LOST, Effect.NOTHING),
+    (Transaction.LOST, Event.END): (Transaction.LOST, Effect.NOTHING),
     (Transaction.LOST, Event.BREAK): (Transaction.LOST, Effect.NOTHING),
     (Transaction.LOST, Event.COMMIT): (Transaction.NONE, Effect.RAISE),
     (Transaction.LOST, Event.ROLLBACK): (Transaction.NONE, Effect.NOTHING),
@@ -242,6 +258,7 @@ class SessionState:
     __slots__ = (
         "_lazy_count",
         "_ranges",
+        "_untold",
         "acknowledges_itself",
         "consumers",
         "covers_all",
@@ -257,6 +274,7 @@ class SessionState:
         "recovering",
         "rule",
         "stage",
+        "tells_handed_out",
         "transacted",
         "transaction",
         "void_count",
@@ -288,12 +306,16 @@ class SessionState:
         #: The number of the transaction, or of the last one, and why it can only be rolled back.
         self.transaction = 0
         self.failure: errors.SternaError | None = None
+        #: Whether the broker is told what is handed out in a transaction, and what it is still to be told, by source.
+        self.tells_handed_out = False
+        self._untold: dict[int, list[int]] = {}
 
     # --- The link
 
-    def opened(self, epoch: int) -> None:
-        """There is a link, and the session is open on it."""
+    def opened(self, epoch: int, *, limits_time: bool = False) -> None:
+        """There is a link, and the session is open on it; the broker ends transactions after a while, or does not."""
         self.is_open, self.epoch = True, epoch
+        self.tells_handed_out = self.transacted and limits_time
 
     def interrupted(self) -> None:
         """The link is gone, and with it every delivery that was not acknowledged."""
@@ -314,6 +336,7 @@ class SessionState:
     def _forget(self) -> None:
         self.void_count += 1
         self.handed.clear()
+        self._untold.clear()
         for ranges in self._ranges.values():
             ranges.take()
         self._lazy_count = 0
@@ -330,6 +353,9 @@ class SessionState:
         kept.add(sequence)
         if self.transacted and self.stage is not Transaction.OPEN:
             self._happens(Event.RECEIVE)
+        if self.tells_handed_out:
+            self._untold.setdefault(source, []).append(sequence)
+            self.is_due = not self.is_asked
 
     def ranges_of(self, source: int, epoch: int) -> Ranges:
         """Where what is to be acknowledged of a source gathers."""
@@ -374,15 +400,23 @@ class SessionState:
             self._ranges = {source: one for source, one in self._ranges.items() if source in used}
         return pb.Ack(sets=sets) if sets and self.is_open else None
 
+    def gather_handed_out(self) -> pb.HandedOut | None:
+        """What the broker is to be told of the transaction, with the next batch: it has been open since."""
+        if not self._untold:
+            return None
+        untold, self._untold = self._untold, {}
+        sets = [seen_set(source, set(kept)) for source, kept in untold.items()]
+        return pb.HandedOut(transaction=self.transaction, sets=sets)
+
     def is_void(self, consumer: Consuming, generation: int) -> bool:
         """Whether a message of this consumer, handed out in this generation of it, comes again by itself."""
         return not self.is_open or generation != consumer.generation or consumer.void_count != self.void_count
 
-    def acknowledge(self, consumer: Consuming, sequence: int, generation: int) -> Acknowledged:
-        """The application acknowledges a message."""
+    def acknowledge(self, consumer: Consuming, sequence: int, generation: int, *, alone: bool = False) -> Acknowledged:
+        """The application acknowledges a message; `alone`: no other, also where the mode has it cover all."""
         if self.is_void(consumer, generation):
             return Acknowledged.VOID
-        if self.covers_all:
+        if self.covers_all and not alone:
             return self.acknowledge_all()
         if self.acknowledges_itself:
             consumer.settled(sequence)
@@ -464,6 +498,7 @@ class SessionState:
         self.recovering += 1
         self.void_count += 1
         self.handed.clear()
+        self._untold.clear()
         for consumer in self.consumers:
             consumer.recovering()
 
@@ -500,11 +535,11 @@ class SessionState:
         return self.transaction
 
     def check_receive(self) -> None:
-        """Raises TransactionRolledBackError when the transaction that a message would be received in is lost.
+        """Raises TransactionRolledBackError when the transaction that a message would be received in is over.
 
-        It would be of another link than those before it, and no commit could take both.
+        Lost, it would be of another link than those before it, and no commit could take both.
         """
-        if self.stage is Transaction.LOST and self.failure is not None:
+        if self.stage in (Transaction.LOST, Transaction.UNDONE) and self.failure is not None:
             raise self.failure
 
     def refused(self, error: errors.SternaError) -> None:
@@ -514,12 +549,24 @@ class SessionState:
         if before is Transaction.OPEN:
             self.failure = error
 
+    def ended(self, transaction: int, error: errors.SternaError) -> bool:
+        """The broker has rolled a transaction back, and what it was told of has gone back. Whether it is open here."""
+        if transaction != self.transaction or self.stage not in (Transaction.OPEN, Transaction.REFUSED):
+            return False
+        self.failure = error if self.failure is None else _undone_by(self.failure)
+        self._happens(Event.END)
+        untold, self._untold = self._untold, {}
+        left = {source: kept.intersection(untold.get(source, ())) for source, kept in self.handed.items()}
+        self.handed = {source: kept for source, kept in left.items() if kept}
+        return True
+
     def commit(self) -> tuple[Effect, pb.Ack | None, errors.SternaError | None]:
         """What is to be done, what is acknowledged in the transaction, and what the application is to be told."""
         if not self.is_open:
             self._break()
         effect = self._happens(Event.COMMIT)
         failure, self.failure = self.failure, None
+        self._untold.clear()
         if effect is Effect.COMMIT:
             handed, self.handed = self.handed, {}
             sets = [ack_set(source, ranges_of(kept), self.epoch) for source, kept in handed.items() if kept]
@@ -532,6 +579,7 @@ class SessionState:
         """What is to be done."""
         effect = self._happens(Event.ROLLBACK)
         self.failure = None
+        self._untold.clear()
         return effect
 
 

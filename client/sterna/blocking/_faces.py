@@ -30,12 +30,12 @@ class Message(messages.Message):
         super().__init__(*messages.made_of(twin))
         self._portal = portal
 
-    def acknowledge(self, *, wait: bool = True) -> bool:  # type: ignore[override]
+    def acknowledge(self, *, alone: bool = False, wait: bool = True) -> bool:  # type: ignore[override]
         """Says that it is done with, and waits for the broker's word unless `wait` is False.
 
         Returns whether it took effect; True without waiting. See `sterna.Message.acknowledge`.
         """
-        settled = self._portal.call(super().acknowledge)
+        settled = self._portal.call(partial(super().acknowledge, alone=alone))
         if not wait:
             return True
 

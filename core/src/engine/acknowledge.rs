@@ -18,11 +18,18 @@ impl Engine {
         let Some(tx) = self.acknowledging_transaction(key, frame.second)? else {
             return self.acknowledge_at_once(key, frame);
         };
+        if self.is_undone(tx) {
+            let named: Vec<_> = self.named_now(frame).collect();
+            self.take_back_late(tx, &named);
+            return Ok(Outcome::Done);
+        }
         self.acknowledge_within(key, tx, frame).inspect_err(|refused| {
             // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02).
             if let Some(session) = self.sessions.get_mut(&key) {
                 let limit = self.settings.limits.transactions;
-                session.transactions.doom(tx.number, limit, refused);
+                session
+                    .transactions
+                    .doom(tx.number, limit, self.now.monotonic_ms, refused);
             }
         })?;
         Ok(Outcome::Done)
@@ -51,7 +58,10 @@ impl Engine {
         }
         if misses && let Some(session) = self.sessions.get_mut(&key) {
             let limit = self.settings.limits.transactions;
-            session.transactions.doom(tx.number, limit, &withdrawn::refusal());
+            let now_ms = self.now.monotonic_ms;
+            session
+                .transactions
+                .doom(tx.number, limit, now_ms, &withdrawn::refusal());
         }
         Ok(())
     }
@@ -109,7 +119,9 @@ impl Engine {
                     // Perhaps it is what waits for flow control: it begins here, and waits no longer.
                     session.waits_for = None;
                 }
-                session.transactions.enter(number, self.settings.limits.transactions)?;
+                let (limit, now_ms) = (self.settings.limits.transactions, self.now.monotonic_ms);
+                session.transactions.enter(number, limit, now_ms)?;
+                self.watch_transactions();
                 Ok(Some(Tx { owner: key, number }))
             }
         }
@@ -120,7 +132,10 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(&key) else {
             return Ok(());
         };
-        let transaction = session.transactions.enter(number, self.settings.limits.transactions)?;
+        let limit_of_all = self.settings.limits.transactions;
+        let transaction = session
+            .transactions
+            .enter(number, limit_of_all, self.now.monotonic_ms)?;
         transaction.messages += count;
         if transaction.messages > limit {
             return Err(over_limit(
@@ -151,6 +166,10 @@ impl Engine {
             let held = self
                 .state
                 .in_flight_within(source, ranges, |holder| session_of(holder) == key);
+            if let Some(session) = self.sessions.get_mut(&key) {
+                let is_gone = |of, sequence| of == source && held.binary_search(&sequence).is_ok();
+                session.transactions.forget_received(is_gone);
+            }
             for sequence in held {
                 self.give_back_for(key, source, sequence, seen, frame.third);
             }

@@ -317,6 +317,9 @@ impl Engine {
     }
 
     pub(super) fn recover(&mut self, key: u64, seen: &[SeenSet]) -> Handled {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.transactions.forget_received(|_, _| true);
+        }
         self.give_all_back(key, Some(&Seen::of(seen)));
         Ok(Outcome::Done)
     }

@@ -79,6 +79,8 @@ pub struct Engine {
     pub(super) last_key: u64,
     /// When `check_liveness` may have something to do; never later than that.
     pub(super) liveness_at_ms: u64,
+    /// When `end_overdue` may have something to do; never later than that.
+    pub(super) overdue_at_ms: u64,
     /// After a stall: until when nobody is given up for his silence, and how often `poll` was called since.
     pub(super) catching_up: Option<(u64, u32)>,
     pub(super) figures: Figures,
@@ -140,6 +142,7 @@ impl Engine {
             written,
             last_key: 0,
             liveness_at_ms: u64::MAX,
+            overdue_at_ms: u64::MAX,
             catching_up: None,
             ready: Vec::new(),
             dirty: Vec::new(),
@@ -208,6 +211,9 @@ impl Engine {
         if now.monotonic_ms >= self.liveness_at_ms {
             self.check_liveness();
         }
+        if now.monotonic_ms >= self.overdue_at_ms {
+            self.end_overdue();
+        }
         self.sweep_unused();
     }
 
@@ -236,7 +242,7 @@ impl Engine {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let liveness = self.liveness_at_ms.min(self.stalled_deadline());
+        let liveness = self.liveness_at_ms.min(self.stalled_deadline()).min(self.overdue_at_ms);
         let deadline = self
             .state
             .next_deadline()

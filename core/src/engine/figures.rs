@@ -87,6 +87,7 @@ impl Figures {
                 (code, (rejected.last + 1).saturating_sub(rejected.first))
             }
             server_frame::Frame::Error(error) => (error.code, 1),
+            server_frame::Frame::TransactionEnded(ended) => (ended.reason.as_ref().map_or(0, |reason| reason.code), 1),
             server_frame::Frame::Reply(reply) => match &reply.result {
                 Some(Answered::Error(error)) => (error.code, 1),
                 _ => return,
@@ -138,6 +139,17 @@ mod tests {
         let counts: Vec<_> = histogram.counts().collect();
         assert_eq!(counts, [(Some(10), 2), (Some(20), 7), (None, 2)]);
         assert_eq!(histogram.sum_us(), u64::MAX);
+    }
+
+    #[test]
+    fn a_transaction_that_was_open_for_too_long_counts_as_refused() {
+        let mut figures = Figures::default();
+        let reason = super::super::errors::refuse(ErrorCode::TransactionRolledBack, "transaction_ms", "It was open.");
+        figures.note(&server_frame::Frame::TransactionEnded(crate::proto::TransactionEnded {
+            transaction: 7,
+            reason: Some(*reason),
+        }));
+        assert_eq!(figures.refused.get("TRANSACTION_ROLLED_BACK"), Some(&1));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl<'a> Frame<'a> {
             match field.number {
                 1 => frame.session = narrow(field.varint()?),
                 2 => frame.request = narrow(field.varint()?),
-                3..=6 | 16..=32 => {
+                3..=6 | 16..=33 => {
                     frame.kind = field.number;
                     frame.body = field.bytes()?;
                 }
@@ -94,6 +94,7 @@ impl<'a> Frame<'a> {
             16 => Hello, 17 => Goodbye, 18 => Heartbeat, 19 => OpenSession, 20 => CloseSession, 21 => OpenProducer,
             22 => CloseProducer, 23 => OpenConsumer, 24 => CloseConsumer, 25 => Recover, 26 => Transact,
             27 => Unsubscribe, 28 => Lookup, 29 => CreateTemporary, 30 => DeleteTemporary, 31 => Upload, 32 => Start,
+            33 => HandedOut,
         }))
     }
 }

@@ -291,6 +291,7 @@ impl Engine {
             Body::CloseConsumer(frame) => self.close_consumer(key, &frame),
             Body::Recover(frame) => self.recover(key, &frame.seen),
             Body::Transact(frame) => self.transact(key, &frame),
+            Body::HandedOut(frame) => self.handed_out(key, &frame),
             Body::Unsubscribe(frame) => self.unsubscribe(key, &frame),
             Body::Upload(frame) => self.upload(key, frame),
             Body::Start(frame) => self.start_session(key, frame.stop),

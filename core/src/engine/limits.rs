@@ -23,6 +23,8 @@ pub struct Limits {
     pub transaction_messages: u32,
     /// Transactions open at a time, of a session.
     pub transactions: u32,
+    /// How long a transaction may be open, in milliseconds; 0: as long as its session.
+    pub transaction_ms: u32,
     /// Bytes uploaded and not yet published, per connection.
     pub upload_bytes: u64,
     /// One selector's text, in bytes.
@@ -43,6 +45,7 @@ impl Default for Limits {
             unacknowledged_messages: 262_144,
             transaction_messages: 262_144,
             transactions: 1024,
+            transaction_ms: 0,
             upload_bytes: 64 << 20,
             selector_bytes: 256 << 10,
             temporaries: 1024,
@@ -64,6 +67,7 @@ impl Limits {
             unacknowledged_messages: self.unacknowledged_messages,
             transaction_messages: self.transaction_messages,
             transactions: self.transactions,
+            transaction_ms: self.transaction_ms,
             upload_bytes: self.upload_bytes,
             selector_bytes: self.selector_bytes,
             temporaries: self.temporaries,

@@ -24,6 +24,7 @@ mod limits;
 mod message_ids;
 mod naming;
 mod output;
+mod overdue;
 mod owed;
 mod postponed;
 mod producer;

@@ -56,8 +56,7 @@ impl Engine {
         if frame.count == 0 {
             return Ok(Outcome::Done);
         }
-        let waits_for = self.held_up_by(id, key, frame);
-        if waits_for.is_some() || self.has_to_wait(id, key, frame) {
+        if let Some(waits_for) = self.waits(id, key, frame) {
             // Producers feel it by their credit, and nothing is refused for it.
             self.stall(key, waits_for);
             return Ok(Outcome::Parked);
@@ -244,9 +243,15 @@ impl Engine {
         });
         if transacted {
             let limit = u64::from(self.settings.limits.transaction_messages);
+            let limit_of_all = self.settings.limits.transactions;
             let entry = session
                 .transactions
-                .enter(frame.transaction, self.settings.limits.transactions)?;
+                .enter(frame.transaction, limit_of_all, self.now.monotonic_ms)?;
+            if entry.is_undone
+                && let Some(cause) = &entry.failed
+            {
+                return Err(super::transact::rolled_back(cause));
+            }
             if entry.messages + frame.count > limit {
                 return Err(over_limit(
                     "transaction_messages",
@@ -255,6 +260,9 @@ impl Engine {
                 ));
             }
             entry.messages += frame.count;
+        }
+        if transacted {
+            self.watch_transactions();
         }
         let identity = &self.connections.get(&connection).ok_or_else(missing)?.identity;
         let client_id = if identity.client_id_chosen {
@@ -482,7 +490,9 @@ impl Engine {
             && frame.transaction != 0
         {
             let limit = self.settings.limits.transactions;
-            session.transactions.doom(frame.transaction, limit, cause);
+            let now_ms = self.now.monotonic_ms;
+            session.transactions.doom(frame.transaction, limit, now_ms, cause);
+            self.watch_transactions();
         }
     }
 

@@ -27,6 +27,15 @@ impl Seen {
         Self(by_source)
     }
 
+    /// All of it, in the order of the sources' numbers.
+    pub(super) fn by_source(&self) -> impl Iterator<Item = (SourceId, &[(u64, u64)])> {
+        let mut sources: Vec<_> = self.0.iter().collect();
+        sources.sort_unstable_by_key(|(source, _)| **source);
+        sources
+            .into_iter()
+            .map(|(source, ranges)| (SourceId(*source), ranges.as_slice()))
+    }
+
     /// Whether the application was handed this message.
     pub(super) fn contains(&self, source: SourceId, sequence: u64) -> bool {
         self.0

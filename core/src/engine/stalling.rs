@@ -15,7 +15,7 @@ use super::publishing::no_such_producer;
 use crate::message::MessageView;
 use crate::proto::transact::Verb;
 use crate::proto::{CloseProducer, DeliveryMode, DestinationKind, ErrorCode, OpenProducer, Transact, Upload};
-use crate::state::{DestinationId, Origin, PublishError};
+use crate::state::{DestinationId, Origin, PublishError, Tx};
 use prost::Message as _;
 use std::collections::BTreeSet;
 
@@ -92,8 +92,18 @@ fn publish_of(held: &[u8]) -> Option<PublishFrame<'_>> {
 }
 
 impl Engine {
+    /// Whether a frame's messages wait, and for which destination's flow control if it is that.
+    pub(super) fn waits(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>) -> Option<Option<DestinationId>> {
+        let number = frame.transaction;
+        if number != 0 && self.is_undone(Tx { owner: key, number }) {
+            return None; // nothing is taken in it any more
+        }
+        let waits_for = self.held_up_by(id, key, frame);
+        (waits_for.is_some() || self.has_to_wait(id, key, frame)).then_some(waits_for)
+    }
+
     /// Whether a frame's messages have to wait for room. RELIABLE ones never do.
-    pub(super) fn has_to_wait(&self, id: u64, key: u64, frame: &PublishFrame<'_>) -> bool {
+    fn has_to_wait(&self, id: u64, key: u64, frame: &PublishFrame<'_>) -> bool {
         let connection = self.connection_of(key).and_then(|key| self.connections.get(&key));
         let uploaded = connection.map_or(0, |connection| connection.upload_bytes);
         let bytes = frame.bytes() + frame.count * RECORD_BYTES + uploaded;
@@ -122,7 +132,7 @@ impl Engine {
 
     /// The destination whose flow control has a frame's messages wait, whatever their mode is. A transaction that has begun
     /// goes on: it keeps what it has acknowledged until it ends, and could be waiting for itself.
-    pub(super) fn held_up_by(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>) -> Option<DestinationId> {
+    fn held_up_by(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>) -> Option<DestinationId> {
         if !self.settings.flow_control || self.streams.get(&id).is_some_and(|stream| stream.internal) {
             return None;
         }
@@ -226,7 +236,7 @@ impl Engine {
     }
 
     /// Drops what waits for room in a transaction that is rolled back: it would be taken in only to be undone.
-    fn drop_held(&mut self, key: u64, number: u64) {
+    pub(super) fn drop_held(&mut self, key: u64, number: u64) {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };

@@ -6,7 +6,7 @@
 //! holds, flagged as seen where the client says so.
 
 use super::engine::Engine;
-use super::errors::{of_state, refuse};
+use super::errors::{Refused, of_state, refuse};
 use super::intake::{Handled, Outcome};
 use super::seen::Seen;
 use super::session::session_of;
@@ -70,8 +70,7 @@ impl Engine {
         };
         if let Some(cause) = begun.failed {
             self.undo(key, tx);
-            let message = format!("The transaction was rolled back: {}", cause.message);
-            return Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message));
+            return Err(rolled_back(&cause));
         }
         let acknowledged = self.state.acknowledged_in(tx);
         match self.state.commit(tx) {
@@ -82,20 +81,13 @@ impl Engine {
     }
 
     /// Rolls back what could be neither committed nor prepared; what its client is told.
-    fn undo_instead(
-        &mut self,
-        key: u64,
-        tx: Tx,
-        acknowledged: Vec<(SourceId, u64)>,
-        error: &StateError,
-    ) -> super::errors::Refused {
+    fn undo_instead(&mut self, key: u64, tx: Tx, acknowledged: Vec<(SourceId, u64)>, error: &StateError) -> Refused {
         let cause = of_state(error);
         self.undo(key, tx);
         if !self.undoing.contains(&tx) {
             self.return_acknowledged(key, acknowledged);
         }
-        let message = format!("The transaction was rolled back: {}", cause.message);
-        refuse(ErrorCode::TransactionRolledBack, cause.subject, message)
+        rolled_back(&cause)
     }
 
     fn roll_back(&mut self, key: u64, tx: Tx, frame: &Transact) -> Handled {
@@ -112,7 +104,7 @@ impl Engine {
     }
 
     /// Rolls one transaction back. What was acknowledged in it was seen, and goes back to its source as such.
-    fn undo(&mut self, key: u64, tx: Tx) {
+    pub(super) fn undo(&mut self, key: u64, tx: Tx) {
         let acknowledged = self.state.acknowledged_in(tx);
         // It may have been rolled back before, or the log takes nothing more and the next start undoes it: either way
         // nothing of the transaction has happened.
@@ -162,8 +154,7 @@ impl Engine {
             .unwrap_or_default();
         if let Some(cause) = begun.failed {
             self.undo(key, tx);
-            let message = format!("The transaction was rolled back: {}", cause.message);
-            return Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message));
+            return Err(rolled_back(&cause));
         }
         let acknowledged = self.state.acknowledged_in(tx);
         match self.state.prepare(tx, xid) {
@@ -186,6 +177,12 @@ impl Engine {
     }
 }
 
+/// What a client is told whose transaction was rolled back for this.
+pub(super) fn rolled_back(cause: &Refused) -> Refused {
+    let message = format!("The transaction was rolled back: {}", cause.message);
+    refuse(ErrorCode::TransactionRolledBack, cause.subject.clone(), message)
+}
+
 fn transacted(transaction: u64, committed: Option<Committed>, rolled_back: bool) -> Outcome {
     let durability = committed.map_or(Durability::Accepted, |committed| {
         super::confirms::durability(committed.durability)
@@ -199,7 +196,7 @@ fn transacted(transaction: u64, committed: Option<Committed>, rolled_back: bool)
     Outcome::AnswerCommitted(Answered::Transacted(answer))
 }
 
-fn xid(frame: &Transact) -> Result<Xid, super::errors::Refused> {
+fn xid(frame: &Transact) -> Result<Xid, Refused> {
     let Some(xid) = &frame.xid else {
         return Err(refuse(ErrorCode::InvalidArgument, "xid", "This verb needs an xid."));
     };

@@ -6,7 +6,9 @@
 //! (EMS-TX-A02): its commit answers that it was rolled back.
 
 use super::errors::{Refused, over_limit};
+use crate::state::SourceId;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::iter::Sum;
 
 /// Messages that wait for their transaction.
@@ -36,6 +38,14 @@ pub struct Transaction {
     pub sent: Sent,
     /// Why it cannot be committed any more.
     pub failed: Option<Refused>,
+    /// When the first frame came that names it; monotonic milliseconds.
+    pub since_ms: u64,
+    /// Something was sent or acknowledged in it, or was to be.
+    pub takes_part: bool,
+    /// It was open for too long, and is rolled back already; only its end is still to be answered.
+    pub is_undone: bool,
+    /// What its client says that the application was handed in it, and neither acknowledged nor gave back before.
+    pub received: BTreeSet<(SourceId, u64)>,
 }
 
 /// What one session has begun, by the client's numbers.
@@ -46,11 +56,21 @@ pub struct Transactions {
 }
 
 impl Transactions {
+    /// The transaction of this number, in which something is sent or acknowledged; it begins here if it has not yet.
+    ///
+    /// # Errors
+    /// As many as `limit` are open.
+    pub fn enter(&mut self, number: u64, limit: u32, now_ms: u64) -> Result<&mut Transaction, Refused> {
+        let transaction = self.begin(number, limit, now_ms)?;
+        transaction.takes_part = true;
+        Ok(transaction)
+    }
+
     /// The transaction of this number, which begins here if it has not yet.
     ///
     /// # Errors
     /// As many as `limit` are open.
-    pub fn enter(&mut self, number: u64, limit: u32) -> Result<&mut Transaction, Refused> {
+    pub fn begin(&mut self, number: u64, limit: u32, now_ms: u64) -> Result<&mut Transaction, Refused> {
         if self.open.len() >= limit as usize && !self.open.contains_key(&number) {
             let refused = over_limit(
                 "transactions",
@@ -60,18 +80,49 @@ impl Transactions {
             self.overflow = Some(refused.clone());
             return Err(refused);
         }
-        Ok(self.open.entry(number).or_default())
+        Ok(self.open.entry(number).or_insert_with(|| Transaction {
+            since_ms: now_ms,
+            ..Transaction::default()
+        }))
     }
 
     /// Whether anything was sent or acknowledged in a transaction.
     #[must_use]
     pub fn has_begun(&self, number: u64) -> bool {
-        self.open.contains_key(&number)
+        self.open.get(&number).is_some_and(|open| open.takes_part)
+    }
+
+    /// A transaction that has begun.
+    #[must_use]
+    pub fn get(&self, number: u64) -> Option<&Transaction> {
+        self.open.get(&number)
+    }
+
+    /// Those that are not rolled back yet: their numbers, and since when they are open.
+    pub fn running(&self) -> impl Iterator<Item = (u64, u64)> {
+        let running = self.open.iter().filter(|(_, open)| !open.is_undone);
+        running.map(|(number, open)| (*number, open.since_ms))
+    }
+
+    /// A transaction is rolled back before its client asks for it: why it cannot be committed, and what was received in it.
+    pub fn note_undone(&mut self, number: u64, cause: &Refused) -> Option<(Refused, BTreeSet<(SourceId, u64)>)> {
+        let open = self.open.get_mut(&number)?;
+        open.is_undone = true;
+        open.sent = Sent::default();
+        let failed = open.failed.get_or_insert_with(|| cause.clone());
+        Some((failed.clone(), open.received.clone()))
+    }
+
+    /// Messages that the application had received are its session's no more: its client gives them back.
+    pub fn forget_received(&mut self, is_gone: impl Fn(SourceId, u64) -> bool) {
+        for open in self.open.values_mut().filter(|open| !open.is_undone) {
+            open.received.retain(|(source, sequence)| !is_gone(*source, *sequence));
+        }
     }
 
     /// A part of the transaction was refused: it cannot be committed any more.
-    pub fn doom(&mut self, number: u64, limit: u32, cause: &Refused) {
-        if let Ok(transaction) = self.enter(number, limit) {
+    pub fn doom(&mut self, number: u64, limit: u32, now_ms: u64, cause: &Refused) {
+        if let Ok(transaction) = self.enter(number, limit, now_ms) {
             transaction.failed.get_or_insert_with(|| cause.clone());
         }
     }

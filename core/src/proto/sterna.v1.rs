@@ -323,7 +323,7 @@ pub struct ClientFrame {
     pub request: u32,
     #[prost(
         oneof = "client_frame::Frame",
-        tags = "3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32"
+        tags = "3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33"
     )]
     pub frame: ::core::option::Option<client_frame::Frame>,
 }
@@ -373,6 +373,8 @@ pub mod client_frame {
         Upload(super::Upload),
         #[prost(message, tag = "32")]
         Start(super::Start),
+        #[prost(message, tag = "33")]
+        HandedOut(super::HandedOut),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -381,7 +383,7 @@ pub struct ServerFrame {
     pub session: u32,
     #[prost(
         oneof = "server_frame::Frame",
-        tags = "3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 23, 24"
+        tags = "3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
     )]
     pub frame: ::core::option::Option<server_frame::Frame>,
 }
@@ -415,6 +417,8 @@ pub mod server_frame {
         Drained(super::Drained),
         #[prost(message, tag = "24")]
         Error(super::Error),
+        #[prost(message, tag = "25")]
+        TransactionEnded(super::TransactionEnded),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -539,6 +543,9 @@ pub struct Limits {
     /// begun and not ended, per session; default 1,024
     #[prost(uint32, tag = "12")]
     pub transactions: u32,
+    /// how long a transaction may be open; default 0: as long as its session
+    #[prost(uint32, tag = "13")]
+    pub transaction_ms: u32,
 }
 /// A clean end: sessions are closed, uncommitted transactions rolled back; what was `seen` (as in CloseSession), in any of
 /// the sessions, comes again flagged, all else that was not acknowledged is released without counting.
@@ -1110,6 +1117,26 @@ pub mod transact {
             }
         }
     }
+}
+/// What the application was handed in a transaction, and what will be acknowledged in it: told where Welcome has a limit of time
+/// (`transaction_ms`), since the transaction is open from then on, and as what was received is given back as seen when the
+/// limit ends it. It acknowledges nothing. Who does not tell it is limited from the first message or Ack on.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HandedOut {
+    #[prost(uint64, tag = "1")]
+    pub transaction: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub sets: ::prost::alloc::vec::Vec<SeenSet>,
+}
+/// The broker has rolled a transaction back by itself, since it was open for longer than `transaction_ms`. What was received or
+/// acknowledged in it has gone back as seen, what was only sent ahead is the session's still. Nothing more is taken in it: what
+/// is published is refused, what is acknowledged goes back as seen, and COMMIT answers TRANSACTION_ROLLED_BACK.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransactionEnded {
+    #[prost(uint64, tag = "1")]
+    pub transaction: u64,
+    #[prost(message, optional, tag = "2")]
+    pub reason: ::core::option::Option<Error>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Xid {

@@ -153,6 +153,7 @@ fn read_limits(object: &Value, limits: &mut Limits) -> Result<(), Refused> {
         ("unacknowledged_messages", &mut limits.unacknowledged_messages),
         ("transaction_messages", &mut limits.transaction_messages),
         ("transactions", &mut limits.transactions),
+        ("transaction_ms", &mut limits.transaction_ms),
         ("selector_bytes", &mut limits.selector_bytes),
         ("temporaries", &mut limits.temporaries),
     ] {

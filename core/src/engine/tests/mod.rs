@@ -7,6 +7,7 @@ mod dispatching;
 mod expelling;
 mod joining;
 mod naming;
+mod overdue;
 mod producers;
 mod recovered;
 mod refusing;

@@ -6,7 +6,7 @@ use crate::proto::transact::Verb;
 
 impl Bench {
     /// Sends one message with the anonymous producer 2.
-    fn publish_to(&mut self, name: &str, sequence: u64, transaction: u64) {
+    pub(super) fn publish_to(&mut self, name: &str, sequence: u64, transaction: u64) {
         let publish = proto::Publish {
             producer: 2,
             first_sequence: sequence,
@@ -21,7 +21,7 @@ impl Bench {
     }
 
     /// Asks for a decision, and says how it was answered.
-    fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
+    pub(super) fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
         let transact = proto::Transact {
             transaction,
             verb: verb.into(),
@@ -240,7 +240,7 @@ impl Bench {
         self.settle();
     }
 
-    fn acknowledge_of(&mut self, source: SourceId, first: u64, last: u64, transaction: u64) {
+    pub(super) fn acknowledge_of(&mut self, source: SourceId, first: u64, last: u64, transaction: u64) {
         let sets = vec![proto::AckSet {
             source: source.0,
             ranges: vec![proto::SequenceRange { first, last }],
@@ -249,7 +249,7 @@ impl Bench {
         self.send(1, Sent::Acknowledge(proto::Ack { sets, transaction }));
     }
 
-    fn held_by(&mut self, name: &str) -> u64 {
+    pub(super) fn held_by(&mut self, name: &str) -> u64 {
         let state = self.engine().state();
         let found = state.destination(Kind::Queue, name).map(|found| found.id);
         found.map_or(0, |id| state.held_messages(id))

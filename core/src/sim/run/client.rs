@@ -423,6 +423,8 @@ impl Client {
             Frame::Error(error) => check_code(env, Some(&error)),
             Frame::SessionClosed(closed) => check_code(env, closed.reason.as_ref()),
             Frame::ConsumerClosed(closed) => check_code(env, closed.reason.as_ref()),
+            // Of this one its client takes no notice: what it goes on with is refused.
+            Frame::TransactionEnded(ended) => check_code(env, ended.reason.as_ref()),
             Frame::GoAway(_) | Frame::Heartbeat(_) | Frame::Drained(_) => {}
         }
         let _ = session;

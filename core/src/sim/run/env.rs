@@ -57,6 +57,12 @@ fn is_full_for_long(seed: u64) -> bool {
     Random::new(seed ^ SALT).one_in(3)
 }
 
+/// How long a transaction may be open, in milliseconds, in a quarter of the seeds; 0: for ever. Drawn as the others above.
+fn transaction_ms(seed: u64) -> u32 {
+    const SALT: u64 = 90_210;
+    if Random::new(seed ^ SALT).one_in(4) { 400 } else { 0 }
+}
+
 /// See the module's documentation.
 pub struct Env {
     /// Random numbers.
@@ -79,6 +85,8 @@ pub struct Env {
     pub beside: Beside,
     /// A full disk is full at the next start, too.
     pub full_for_long: bool,
+    /// The broker's limit of time for transactions.
+    pub transaction_ms: u32,
     /// Cuts are taken in this run.
     pub audits: bool,
     /// What happened, in words, when somebody wants to read it.
@@ -100,6 +108,7 @@ impl Env {
             room: None,
             beside: Beside::of(seed),
             full_for_long: is_full_for_long(seed),
+            transaction_ms: transaction_ms(seed),
             audits: Random::new(seed ^ AUDITS_SALT).one_in(4),
             told: std::env::var_os("TELL").map(|_| Vec::new()),
         }

@@ -8,7 +8,7 @@
 use super::env::Env;
 use super::follower::Follower;
 use super::scene;
-use crate::engine::{Answer, Configuration, Engine, Polled, Question, Settings};
+use crate::engine::{Answer, Configuration, Engine, Limits, Polled, Question, Settings};
 use crate::host::{Executor as _, Host};
 use crate::log::{OpenMode, Options, Position};
 use crate::name::DestinationName;
@@ -143,6 +143,10 @@ impl Machine {
             Ok(state) => {
                 let settings = Settings {
                     broker: "sim".to_owned(),
+                    limits: Limits {
+                        transaction_ms: env.transaction_ms,
+                        ..Limits::default()
+                    },
                     ..Settings::default()
                 };
                 let mut state = state;

@@ -121,7 +121,7 @@ class ServerBatch(_message.Message):
     def __init__(self, frames: _Optional[_Iterable[_Union[ServerFrame, _Mapping]]] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("session", "request", "publish", "acknowledge", "credit", "release", "hello", "goodbye", "heartbeat", "open_session", "close_session", "open_producer", "close_producer", "open_consumer", "close_consumer", "recover", "transact", "unsubscribe", "lookup", "create_temporary", "delete_temporary", "upload", "start")
+    __slots__ = ("session", "request", "publish", "acknowledge", "credit", "release", "hello", "goodbye", "heartbeat", "open_session", "close_session", "open_producer", "close_producer", "open_consumer", "close_consumer", "recover", "transact", "unsubscribe", "lookup", "create_temporary", "delete_temporary", "upload", "start", "handed_out")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,7 @@ class ClientFrame(_message.Message):
     DELETE_TEMPORARY_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    HANDED_OUT_FIELD_NUMBER: _ClassVar[int]
     session: int
     request: int
     publish: Publish
@@ -168,10 +169,11 @@ class ClientFrame(_message.Message):
     delete_temporary: DeleteTemporary
     upload: Upload
     start: Start
-    def __init__(self, session: _Optional[int] = ..., request: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., acknowledge: _Optional[_Union[Ack, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., open_producer: _Optional[_Union[OpenProducer, _Mapping]] = ..., close_producer: _Optional[_Union[CloseProducer, _Mapping]] = ..., open_consumer: _Optional[_Union[OpenConsumer, _Mapping]] = ..., close_consumer: _Optional[_Union[CloseConsumer, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., transact: _Optional[_Union[Transact, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., create_temporary: _Optional[_Union[CreateTemporary, _Mapping]] = ..., delete_temporary: _Optional[_Union[DeleteTemporary, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ...) -> None: ...
+    handed_out: HandedOut
+    def __init__(self, session: _Optional[int] = ..., request: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., acknowledge: _Optional[_Union[Ack, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., open_producer: _Optional[_Union[OpenProducer, _Mapping]] = ..., close_producer: _Optional[_Union[CloseProducer, _Mapping]] = ..., open_consumer: _Optional[_Union[OpenConsumer, _Mapping]] = ..., close_consumer: _Optional[_Union[CloseConsumer, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., transact: _Optional[_Union[Transact, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., create_temporary: _Optional[_Union[CreateTemporary, _Mapping]] = ..., delete_temporary: _Optional[_Union[DeleteTemporary, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., handed_out: _Optional[_Union[HandedOut, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
-    __slots__ = ("session", "deliver", "confirm", "producer_credit", "rejected", "welcome", "reply", "go_away", "heartbeat", "consumer_closed", "producer_closed", "session_closed", "drained", "error")
+    __slots__ = ("session", "deliver", "confirm", "producer_credit", "rejected", "welcome", "reply", "go_away", "heartbeat", "consumer_closed", "producer_closed", "session_closed", "drained", "error", "transaction_ended")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     DELIVER_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +188,7 @@ class ServerFrame(_message.Message):
     SESSION_CLOSED_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ENDED_FIELD_NUMBER: _ClassVar[int]
     session: int
     deliver: Deliver
     confirm: Confirm
@@ -200,7 +203,8 @@ class ServerFrame(_message.Message):
     session_closed: SessionClosed
     drained: Drained
     error: Error
-    def __init__(self, session: _Optional[int] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., confirm: _Optional[_Union[Confirm, _Mapping]] = ..., producer_credit: _Optional[_Union[ProducerCredit, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., consumer_closed: _Optional[_Union[ConsumerClosed, _Mapping]] = ..., producer_closed: _Optional[_Union[ProducerClosed, _Mapping]] = ..., session_closed: _Optional[_Union[SessionClosed, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    transaction_ended: TransactionEnded
+    def __init__(self, session: _Optional[int] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., confirm: _Optional[_Union[Confirm, _Mapping]] = ..., producer_credit: _Optional[_Union[ProducerCredit, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., consumer_closed: _Optional[_Union[ConsumerClosed, _Mapping]] = ..., producer_closed: _Optional[_Union[ProducerClosed, _Mapping]] = ..., session_closed: _Optional[_Union[SessionClosed, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., transaction_ended: _Optional[_Union[TransactionEnded, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "client_id", "product", "host", "connection_token", "heartbeat_ms", "credentials")
@@ -264,7 +268,7 @@ class Welcome(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., heartbeat_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ..., start_id: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries", "transactions")
+    __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries", "transactions", "transaction_ms")
     FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +281,7 @@ class Limits(_message.Message):
     SELECTOR_BYTES_FIELD_NUMBER: _ClassVar[int]
     TEMPORARIES_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_MS_FIELD_NUMBER: _ClassVar[int]
     frame_bytes: int
     message_bytes: int
     sessions: int
@@ -289,7 +294,8 @@ class Limits(_message.Message):
     selector_bytes: int
     temporaries: int
     transactions: int
-    def __init__(self, frame_bytes: _Optional[int] = ..., message_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., transaction_messages: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., selector_bytes: _Optional[int] = ..., temporaries: _Optional[int] = ..., transactions: _Optional[int] = ...) -> None: ...
+    transaction_ms: int
+    def __init__(self, frame_bytes: _Optional[int] = ..., message_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., transaction_messages: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., selector_bytes: _Optional[int] = ..., temporaries: _Optional[int] = ..., transactions: _Optional[int] = ..., transaction_ms: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ("seen",)
@@ -716,6 +722,22 @@ class Transact(_message.Message):
     xid: Xid
     seen: _containers.RepeatedCompositeFieldContainer[SeenSet]
     def __init__(self, transaction: _Optional[int] = ..., verb: _Optional[_Union[Transact.Verb, str]] = ..., xid: _Optional[_Union[Xid, _Mapping]] = ..., seen: _Optional[_Iterable[_Union[SeenSet, _Mapping]]] = ...) -> None: ...
+
+class HandedOut(_message.Message):
+    __slots__ = ("transaction", "sets")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
+    transaction: int
+    sets: _containers.RepeatedCompositeFieldContainer[SeenSet]
+    def __init__(self, transaction: _Optional[int] = ..., sets: _Optional[_Iterable[_Union[SeenSet, _Mapping]]] = ...) -> None: ...
+
+class TransactionEnded(_message.Message):
+    __slots__ = ("transaction", "reason")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    transaction: int
+    reason: Error
+    def __init__(self, transaction: _Optional[int] = ..., reason: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Xid(_message.Message):
     __slots__ = ("format", "branch")
