@@ -5,6 +5,7 @@
 //! who may do what (the host answers tickets), configuration (the host tells the state), and everything about gRPC.
 
 mod acknowledge;
+mod arriving;
 mod configuring;
 mod confirms;
 mod connection;

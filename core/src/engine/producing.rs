@@ -258,7 +258,7 @@ impl Engine {
         if let Some(target) = &producer.target {
             self.state.detach_producer(target.destination);
         }
-        let uploaded: u64 = producer.uploads.values().map(|body| body.len() as u64).sum();
+        let (uploaded, refused) = (producer.uploads.bytes(), producer.uploads.refused_count());
         let Some(session) = self.sessions.get_mut(&producer.session) else {
             return;
         };
@@ -268,6 +268,7 @@ impl Engine {
             connection.producers.remove(&producer.number);
             connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
             connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
+            connection.uploads_refused = connection.uploads_refused.saturating_sub(refused);
         }
         if !producer.confirmed.is_empty() {
             let confirmed = producer.confirmed.iter().map(|range| proto::Confirmed {

@@ -2,8 +2,10 @@
 //!
 //! A chunk goes to the end of what there is, or repeats what is there already (a client that lost its connection sends
 //! again from what Lookup told). Uploads belong to their producer and go with it. What they hold is bounded per
-//! connection, and each by the size of a message; where a chunk goes beyond, the whole is gone.
+//! connection, and each by the size of a message; where a chunk goes beyond, the whole is gone, and the message that names
+//! it is refused with that limit.
 
+use super::arriving::Over;
 use super::engine::Engine;
 use super::errors::{Refused, over_limit, refuse};
 use super::intake::{Handled, Outcome};
@@ -34,8 +36,15 @@ impl Engine {
             .get_mut(&producer_key)
             .filter(|producer| producer.session == key)
             .ok_or_else(closed)?;
-        let have = producer
-            .uploads
+        let uploads = &mut producer.uploads;
+        if chunk.offset == 0 {
+            // It begins, perhaps anew; what may still come of a refused one does not count.
+            uploads.forget_refused(chunk.upload_id, &mut connection.uploads_refused);
+        } else if let Some(over) = uploads.refused(chunk.upload_id) {
+            return Ok(Outcome::RefusedBefore(over.refusal()));
+        }
+        let have = uploads
+            .bodies
             .get(&chunk.upload_id)
             .map_or(0, |body| body.len() as u64);
         if chunk.offset > have {
@@ -48,21 +57,20 @@ impl Engine {
         let end = chunk.offset.saturating_add(chunk.data.len() as u64);
         let more = end.saturating_sub(have);
         let over = if end > message_bytes {
-            let what = "An upload is larger than a message may be";
-            Some(over_limit("message_bytes", message_bytes, what))
+            Some(Over::Message(message_bytes))
         } else if connection.upload_bytes + more > upload_bytes {
-            let what = "A connection may not hold more uploads";
-            Some(over_limit("upload_bytes", upload_bytes, what))
+            Some(Over::Connection(upload_bytes))
         } else {
             None
         };
-        if let Some(refused) = over {
-            // Its message may be on the way: it finds no body, rather than the beginning of one.
+        if let Some(over) = over {
+            // Its message may be on the way: it finds no body, rather than the beginning of one, and is told why.
+            uploads.refuse(chunk.upload_id, over, &mut connection.uploads_refused);
             self.remove_upload(producer_key, connection_key, chunk.upload_id);
-            return Err(refused);
+            return Err(over.refusal());
         }
         connection.upload_bytes += more;
-        let body = producer.uploads.entry(chunk.upload_id).or_default();
+        let body = uploads.bodies.entry(chunk.upload_id).or_default();
         // What overlaps was sent before and is the same.
         let new = usize::try_from(have - chunk.offset)
             .unwrap_or(usize::MAX)
@@ -94,13 +102,9 @@ impl Engine {
             )
         };
         let named: proto::UploadedBody = prost::Message::decode(view.body().bytes).map_err(malformed)?;
-        let missing = || {
-            let message = format!("There is no upload {} of this producer.", named.upload_id);
-            refuse(ErrorCode::InvalidMessage, "uploaded", message)
+        let Some(body) = self.remove_upload(producer, connection, named.upload_id) else {
+            return Err(self.without_upload(producer, connection, named.upload_id));
         };
-        let body = self
-            .remove_upload(producer, connection, named.upload_id)
-            .ok_or_else(missing)?;
         if (body.len() + view.bytes().len()) as u64 > limit {
             return Err(over_limit(
                 "message_bytes",
@@ -133,13 +137,28 @@ impl Engine {
                 && let Ok(encoded) = field.bytes()
                 && let Ok(named) = <proto::UploadedBody as prost::Message>::decode(encoded)
             {
-                drop(self.remove_upload(producer, connection, named.upload_id));
+                if self.remove_upload(producer, connection, named.upload_id).is_none() {
+                    drop(self.without_upload(producer, connection, named.upload_id));
+                }
             }
         }
     }
 
+    /// What a message is refused with whose upload is not there; that it was refused is remembered no more.
+    fn without_upload(&mut self, producer: u64, connection: u64, upload_id: u64) -> Refused {
+        let counted = self.connections.get_mut(&connection).map(|one| &mut one.uploads_refused);
+        let uploads = self.producers.get_mut(&producer).map(|one| &mut one.uploads);
+        if let (Some(counted), Some(uploads)) = (counted, uploads)
+            && let Some(over) = uploads.forget_refused(upload_id, counted)
+        {
+            return over.refusal();
+        }
+        let message = format!("There is no upload {upload_id} of this producer.");
+        refuse(ErrorCode::InvalidMessage, "uploaded", message)
+    }
+
     fn remove_upload(&mut self, producer: u64, connection: u64, upload_id: u64) -> Option<Vec<u8>> {
-        let body = self.producers.get_mut(&producer)?.uploads.remove(&upload_id)?;
+        let body = self.producers.get_mut(&producer)?.uploads.bodies.remove(&upload_id)?;
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.upload_bytes = connection.upload_bytes.saturating_sub(body.len() as u64);
         }

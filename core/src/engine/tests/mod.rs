@@ -12,6 +12,7 @@ mod recovered;
 mod refusing;
 mod room;
 mod transacting;
+mod uploading;
 mod waiting_for_receivers;
 mod waiting_for_room;
 

@@ -21,7 +21,7 @@ impl Bench {
     }
 
     /// Asks for a decision, and says how it was answered.
-    fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
+    pub(super) fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
         let transact = proto::Transact {
             transaction,
             verb: verb.into(),
