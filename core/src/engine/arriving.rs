@@ -3,6 +3,7 @@
 //! A refused upload is remembered until its message comes, so that this is told which limit it was. A connection may have
 //! so many of them remembered one by one; of more only is known that there were some, and the last limit.
 
+use super::crc32::crc32;
 use super::errors::{Refused, over_limit};
 use rustc_hash::FxHashMap;
 
@@ -24,7 +25,11 @@ impl Over {
     pub fn refusal(self) -> Refused {
         let (mut refused, remedy) = match self {
             Self::Message(value) => (
-                over_limit("message_bytes", value, "The uploaded body is larger than a message may be"),
+                over_limit(
+                    "message_bytes",
+                    value,
+                    "The uploaded body is larger than a message may be",
+                ),
                 "Send a smaller body, or have the broker's limits.messageBytes raised, and limits.uploadBytes with it.",
             ),
             Self::Connection(value) => (
@@ -42,11 +47,56 @@ impl Over {
     }
 }
 
+/// What has come of one body.
+#[derive(Debug)]
+pub struct Body {
+    /// From its beginning.
+    pub bytes: Vec<u8>,
+    /// The size of the whole, as its client has told; 0: it did not, and nothing of it is kept when its stream breaks.
+    pub whole: u64,
+    /// The CRC-32 of what has come, where the size of the whole was told.
+    pub sum: u32,
+}
+
+impl Body {
+    /// One of which nothing has come.
+    #[must_use]
+    pub const fn new(whole: u64) -> Self {
+        Self {
+            bytes: Vec::new(),
+            whole,
+            sum: 0,
+        }
+    }
+
+    /// Takes what comes next.
+    pub fn add(&mut self, data: &[u8]) {
+        let room = self.bytes.capacity() - self.bytes.len();
+        if self.whole != 0 {
+            self.sum = crc32(self.sum, data);
+            if room < data.len() {
+                // Twice as much each time, but no more than there will be.
+                let left = usize::try_from(self.whole)
+                    .unwrap_or(usize::MAX)
+                    .saturating_sub(self.bytes.len());
+                self.bytes.reserve_exact(self.bytes.len().min(left).max(data.len()));
+            }
+        }
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Whether more is to come, as far as is known.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        (self.bytes.len() as u64) < self.whole
+    }
+}
+
 /// The uploads of one producer, by the numbers that its client gave them.
 #[derive(Debug, Default)]
 pub struct Uploads {
     /// What has come of each body.
-    pub bodies: FxHashMap<u64, Vec<u8>>,
+    pub bodies: FxHashMap<u64, Body>,
     refused: FxHashMap<u64, Over>,
     /// The last limit that refused one that is not remembered.
     beyond: Option<Over>,
@@ -59,10 +109,19 @@ impl Uploads {
         self.bodies.is_empty() && self.refused.is_empty()
     }
 
+    /// Takes out what its client may come back for: whose size it has told, and of which so many bytes have come.
+    pub fn take_resumable(&mut self, bytes_min: u64) -> Vec<(u64, Body)> {
+        let is_resumable = |body: &Body| body.whole != 0 && body.bytes.len() as u64 >= bytes_min;
+        let taken = self.bodies.iter().filter(|(_, body)| is_resumable(body));
+        let taken: Vec<u64> = taken.map(|(&upload_id, _)| upload_id).collect();
+        let bodies = taken.into_iter().map(|one| (one, self.bodies.remove(&one)));
+        bodies.filter_map(|(one, body)| Some((one, body?))).collect()
+    }
+
     /// What all bodies have.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bodies.values().map(|body| body.len() as u64).sum()
+        self.bodies.values().map(|body| body.bytes.len() as u64).sum()
     }
 
     /// How many refused ones are remembered.

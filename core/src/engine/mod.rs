@@ -11,6 +11,7 @@ mod confirms;
 mod connection;
 mod consumer;
 mod consuming;
+mod crc32;
 mod damaged;
 mod dispatch;
 #[allow(clippy::module_inception)]
@@ -21,6 +22,7 @@ mod figures;
 pub mod frames;
 mod greeting;
 mod intake;
+mod kept_uploads;
 mod limits;
 mod message_ids;
 mod naming;

@@ -10,6 +10,7 @@ mod naming;
 mod producers;
 mod recovered;
 mod refusing;
+mod resuming;
 mod room;
 mod transacting;
 mod uploading;

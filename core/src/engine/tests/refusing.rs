@@ -133,6 +133,7 @@ impl Bench {
             upload_id,
             offset: 0,
             data: vec![0xff; bytes].into(),
+            ..proto::Upload::default()
         };
         self.send(1, Sent::Upload(chunk));
     }

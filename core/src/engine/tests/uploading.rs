@@ -35,6 +35,7 @@ impl Bench {
                 upload_id,
                 offset,
                 data: vec![b'x'; 1_000].into(),
+                ..proto::Upload::default()
             };
             self.send(1, Sent::Upload(chunk));
         }
@@ -56,12 +57,23 @@ fn a_message_whose_upload_was_refused_is_told_the_limit_its_value_and_what_to_do
         let mut bench = Bench::with_uploads_of(message_bytes, upload_bytes);
         bench.producer(0, 0);
         bench.upload_in_parts(7);
-        assert_eq!(bench.errors(), [ErrorCode::LimitExceeded], "once, and not for each part");
+        assert_eq!(
+            bench.errors(),
+            [ErrorCode::LimitExceeded],
+            "once, and not for each part"
+        );
         assert_eq!(bench.refused_uploads(), [1]);
         bench.publish_message(1, uploaded(7, As::Bytes));
         let refused = told(&mut bench);
-        assert_eq!((refused.code(), refused.subject.as_str()), (ErrorCode::LimitExceeded, limit));
-        assert!(refused.message.contains(&format!("{limit} is 1500")), "{}", refused.message);
+        assert_eq!(
+            (refused.code(), refused.subject.as_str()),
+            (ErrorCode::LimitExceeded, limit)
+        );
+        assert!(
+            refused.message.contains(&format!("{limit} is 1500")),
+            "{}",
+            refused.message
+        );
         assert!(refused.remedy.contains(setting), "{}", refused.remedy);
         // It is over with that, and never was an upload.
         assert_eq!(bench.refused_uploads(), [0]);
@@ -85,8 +97,10 @@ fn an_upload_that_was_refused_may_begin_anew_and_a_request_behind_it_is_refused_
         upload_id: 7,
         offset: 1_000,
         data: vec![b'x'; 10].into(),
+        ..proto::Upload::default()
     };
     bench.ask(9, Sent::Upload(late));
+    bench.settle();
     let answered = bench.frames.iter().find_map(|frame| match &frame.frame {
         Some(Got::Reply(reply)) => reply.result.clone(),
         _ => None,
