@@ -26,7 +26,7 @@ from sterna._ledger import Origin, Place
 from sterna._ledger_format import IS_CONFIRMED, IS_TRANSACTED
 from sterna._link import Link, LinkLostError
 from sterna._machines.producing import Opened, Outcomes, Producing
-from sterna._machines.publishing import Ahead, Run
+from sterna._machines.publishing import Ahead, Chunks, Run
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._surroundings import random_bits
@@ -196,6 +196,7 @@ class Lane:
             opening.first_unconfirmed = known.first_unconfirmed
             opening.token = known.token
             opening.left_out.extend(pb.SequenceRange(first=first, last=last) for first, last in known.left_out)
+            opening.uploads.extend(known.uploads)
         if named is not None:
             opening.name, opening.unknown_is_new = named.name, named.unknown_is_new
             if known is None:
@@ -246,7 +247,8 @@ class Lane:
         # A broker from before ids had a prefix gives none.
         prefix = answer.message_id_prefix or f"ID:{self.lifeline.broker}.{answer.incarnation:X}:"
         limits = credit.sequence_limit, credit.bytes_limit
-        opened = Opened(answer.incarnation, answer.token, prefix, answer.last_sequence, *limits)
+        has = tuple((one.upload_id, one.bytes, one.crc32) for one in answer.uploads)
+        opened = Opened(answer.incarnation, answer.token, prefix, answer.last_sequence, *limits, has)
         self._link = link
         if self._book is not None and link.place is not None:
             self._witnessed(link.place, answer.incarnation, prefix)
@@ -424,13 +426,10 @@ class Lane:
         frames.clear()
 
     def _write_ahead(self, link: Link, ahead: Ahead) -> None:
-        """Sends a large body ahead, in chunks. After a break it begins again: an unfinished one is worth little."""
+        """Sends a large body ahead, in chunks; after a break from where the broker has it."""
         machine, data = self.machine, ahead.data
         most = min(_UPLOAD_CHUNK_BYTES, link.frame_bytes - _CHUNK_SLACK_BYTES)
-        for offset in range(0, len(data), most):
-            chunk = data[offset : offset + most]
-            upload = pb.Upload(producer=machine.id, upload_id=ahead.upload, offset=offset, data=chunk)
-            link.post(pb.ClientFrame(session=machine.session, upload=upload).SerializeToString())
+        link.open_body(Chunks(ahead, machine.id, machine.session, most, resumes=machine.keeps))
         if self._book is not None:
             link.uploads[machine.id, ahead.upload] = self._book.digest(data), len(data)
 

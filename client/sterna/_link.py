@@ -24,7 +24,7 @@ from sterna import errors
 from sterna._channels import closing, open_channel, told_by, unreachable
 from sterna._encode import varint
 from sterna._ledger import Book, Place, Uploads
-from sterna._machines.publishing import Outbox, Run
+from sterna._machines.publishing import Chunks, Outbox, Run
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.events import logger
 from sterna.tls import Tls
@@ -75,7 +75,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._channel: Any = None
         self._call: Any = None
-        self._items: deque[bytes | Run] = deque()
+        self._items: deque[bytes | Run | Chunks] = deque()
         self._runs: list[Run] = []
         self._gathering: list[Gather] = []
         self._requests: dict[int, Settle] = {}
@@ -279,6 +279,13 @@ class Link:
             self._runs.append(run)
             self._wake()
 
+    def open_body(self, body: Chunks) -> None:
+        """Queues a body whose chunks are cut when they are written, behind everything queued so far."""
+        if self.lost is None:
+            self.seal()
+            self._items.append(body)
+            self._wake()
+
     def gather(self, source: Gather) -> None:
         """Has `source` post its frames when the next batch is put together; it asks once per batch."""
         self._gathering.append(source)
@@ -304,7 +311,7 @@ class Link:
             source(self)
         self.seal()
         items = self._items
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         size = 0
         while items and size < self.batch_bytes:
             item = items[0]
@@ -318,6 +325,13 @@ class Link:
                 if self._book is not None and taken:
                     self._book.sent(item, first, messages if done else messages[: item.first - first], self.uploads)
                 if not done:
+                    break
+            elif isinstance(item, Chunks):
+                taken, done = item.take(parts, self.batch_bytes - size)
+                size += taken
+                if not done:
+                    if taken:
+                        continue
                     break
             else:
                 if parts and size + len(item) > self.batch_bytes:

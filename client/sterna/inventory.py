@@ -232,6 +232,12 @@ class BrokerStatistics:
     acknowledged_total: int
     resident_bytes: int
     recovery: Recovery
+    uploaded_bytes_total: int = 0
+    """Bytes of large bodies that came ahead of their messages."""
+    uploads_resumed_total: int = 0
+    """Such bodies that went on where a broken link had left them."""
+    uploads_kept_bytes: int = 0
+    """What is kept of bodies whose link broke."""
 
     @classmethod
     def read(cls, answer: Any) -> BrokerStatistics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sterna import errors
 from sterna._machines.producing import OPEN, TRANSITIONS, Entry, Event, Opened, Producing, State
-from sterna._machines.publishing import Ahead, InFlight, Outbox, Run
+from sterna._machines.publishing import Ahead, Chunks, InFlight, Outbox, Run
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
 from tests.unit.producing_story import EVENTS, Story
 
@@ -318,3 +320,58 @@ def test_what_is_told_of_a_confirmation_are_those_that_somebody_waits_for() -> N
     ((sequence, entry),) = machine.confirmed(1, 2)
     assert isinstance(entry, Entry)
     assert (sequence, entry.settle, entry.times, machine.flow.bytes) == (2, "who", (3, 9), 0)
+
+
+def _on_its_way(told: tuple[int, int, int], data: bytes = b"0123456789") -> int:
+    """A body was under way when its link broke; from where it goes on, where the broker says this of what it has."""
+    machine = Producing(1, InFlight(1 << 20), 100, keeps=True)
+    machine.opened(Opened(7, b"token", "ID:", 0, 0, 0), 1, Outbox(), anew=True)
+    machine.give(b"named", upload=(9, data))
+    machine.frames.clear()
+    machine.lost()
+    opening = machine.opening()
+    assert opening is not None
+    assert opening.uploads == (9,)
+    machine.opened(Opened(7, b"token", "ID:", 0, 0, 0, (told,)), 1, Outbox(), anew=False)
+    ahead = machine.frames[0]
+    assert isinstance(ahead, Ahead)
+    return ahead.offset
+
+
+def test_a_body_goes_on_behind_what_the_broker_has_where_that_is_its_beginning_and_nowhere_else() -> None:
+    begun = zlib.crc32(b"01234")
+    assert _on_its_way((9, 5, begun)) == 5
+    assert _on_its_way((9, 10, zlib.crc32(b"0123456789"))) == 10
+    for told in ((9, 5, begun + 1), (9, 4, begun), (8, 5, begun), (9, 11, zlib.crc32(b"0123456789x"))):
+        assert _on_its_way(told) == 0
+
+
+def test_what_the_broker_has_of_a_body_counts_once() -> None:
+    machine = Producing(1, InFlight(1 << 20), 100, keeps=True)
+    machine.opened(Opened(7, b"token", "ID:", 0, 0, 0), 1, Outbox(), anew=True)
+    machine.give(b"named", upload=(9, b"0123"))
+    machine.lost()
+    machine.opened(Opened(7, b"token", "ID:", 0, 0, 0, ((9, 4, zlib.crc32(b"0123")),)), 1, Outbox(), anew=False)
+    machine.frames.clear()
+    # Refused for now, with its body.
+    assert machine.put_off(1, 1)
+    machine.due()
+    assert machine.frames[0] == Ahead(9, b"0123", 0)
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_body_is_cut_when_there_is_room_for_a_chunk_and_its_chunks_are_frames_of_the_contract(resumes: bool) -> None:
+    data = bytes(range(256)) * 40
+    chunks = Chunks(Ahead(1 << 47, data, 100), 300, 5, 4_000, resumes=resumes)
+    body, done = data[:100], False
+    while not done:
+        parts: list[bytes | memoryview] = []
+        _, done = chunks.take(parts, 0)
+        if not done:
+            assert chunks.take(parts, 2_000) == (0, False), "there is one already, and no room for the next"
+        (frame,) = pb.ClientBatch.FromString(b"".join(parts)).frames
+        assert (frame.session, frame.upload.producer, frame.upload.upload_id) == (5, 300, 1 << 47)
+        assert (frame.upload.offset, frame.upload.body_bytes) == (len(body), len(data) if resumes else 0)
+        body += frame.upload.data
+    assert body == data
+    assert Chunks(Ahead(1, data, len(data)), 1, 1, 10, resumes=True).take([], 0) == (0, True)

@@ -20,6 +20,9 @@ all.
 | `sterna_dangling_bridges` | | bridges with an end that no manifest describes |
 | `sterna_messages`, `sterna_message_bytes` | | waiting, or delivered and not acknowledged |
 | `sterna_published_total`, `sterna_delivered_total`, `sterna_acknowledged_total` | | messages since the start |
+| `sterna_uploaded_bytes_total` | | of large bodies that came ahead of their messages, since the start |
+| `sterna_uploads_resumed_total` | | such bodies that went on where a broken link had left them, since the start |
+| `sterna_uploads_kept_bytes` | | what is kept of bodies whose link broke, for their clients to come back |
 | `sterna_destroyed_total` | reason | messages since the start that are gone and nobody took; see below |
 | `sterna_log_disk_bytes`, `sterna_log_free_bytes`, `sterna_log_segments` | | the log on disk |
 | `sterna_log_damaged_places` | | found by reads, rewrites and the scrubber since the start |
@@ -84,11 +87,14 @@ _GAUGES = {
     "sterna_subscriptions": ("subscriptions", "Subscriptions, durable and not."),
     "sterna_messages": ("messages", "Messages waiting, or delivered and not acknowledged."),
     "sterna_message_bytes": ("bytes", "Bytes of those messages."),
+    "sterna_uploads_kept_bytes": ("uploads_kept_bytes", "What is kept of bodies whose link broke."),
 }
 _COUNTERS = {
     "sterna_published": ("published_total", "Messages published since the start."),
     "sterna_delivered": ("delivered_total", "Messages delivered since the start."),
     "sterna_acknowledged": ("acknowledged_total", "Messages acknowledged since the start."),
+    "sterna_uploaded_bytes": ("uploaded_bytes_total", "Bytes of bodies that came ahead of their messages."),
+    "sterna_uploads_resumed": ("uploads_resumed_total", "Bodies that went on where a broken link had left them."),
 }
 _LOG_GAUGES = {
     "sterna_log_disk_bytes": ("disk_bytes", "Disk space that the log takes."),

@@ -13,6 +13,7 @@ session and one of RELIABLE messages keep nothing (`keeps`): what they had sent 
 from __future__ import annotations
 
 import enum
+import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -133,6 +134,8 @@ class Reopening:
     token: bytes
     first_unconfirmed: int
     left_out: tuple[tuple[int, int], ...]
+    #: The bodies that go ahead, by their numbers: perhaps the broker has kept the beginning of one.
+    uploads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,8 @@ class Opened:
     last_sequence: int
     sequence_limit: int
     bytes_limit: int
+    #: What the broker has of bodies that go ahead: number, so many bytes from the beginning, and their CRC-32.
+    uploads: tuple[tuple[int, int, int], ...] = ()
 
 
 #: Messages of which something is known now, with their numbers.
@@ -160,6 +165,7 @@ class Producing:
         "_had",
         "_handed",
         "_put_off",
+        "_resumed",
         "_sequence_limit",
         "_token",
         "budget",
@@ -224,6 +230,8 @@ class Producing:
         self._again: deque[int] = deque()
         # Those that the broker refused for now.
         self._put_off: dict[int, None] = {}
+        # Of bodies that go ahead, by their numbers, how much the broker has.
+        self._resumed: dict[int, int] = {}
         #: Who waits until everything up to a number is settled.
         self.marks: list[tuple[int, Any]] = []
 
@@ -292,7 +300,7 @@ class Producing:
             message, target = entry.message, entry.destination
             if entry.upload is not None:
                 self.run = None
-                self.frames.append(Ahead(*entry.upload))
+                self.frames.append(Ahead(*entry.upload, self._resumed.pop(entry.upload[0], 0)))
         run = self.run
         # A frame's messages are numbered on from its first: what is sent again may have gaps.
         if run is None or run.end != sequence or run.destination != target or run.transaction != transaction:
@@ -345,7 +353,21 @@ class Producing:
         if not self.resumes or not self.incarnation:
             return None
         first = self.first_left
-        return Reopening(self.incarnation, self._token, first, self.left_out)
+        return Reopening(self.incarnation, self._token, first, self.left_out, tuple(self._bodies()))
+
+    def _bodies(self) -> dict[int, bytes]:
+        """What goes ahead of unconfirmed messages, by its numbers."""
+        entries = (one for one in self.unconfirmed.values() if isinstance(one, Entry))
+        return dict(entry.upload for entry in entries if entry.upload is not None)
+
+    def _begun(self, told: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+        """How much the broker has of bodies; only what is certainly the beginning of what is here counts."""
+        bodies = self._bodies() if told else {}
+        return {
+            upload: size
+            for upload, size, sum_ in told
+            if size <= len(bodies.get(upload, b"")) and zlib.crc32(memoryview(bodies[upload])[:size]) == sum_
+        }
 
     @property
     def left_out(self) -> tuple[tuple[int, int], ...]:
@@ -385,6 +407,7 @@ class Producing:
         self._sequence_limit = opened.sequence_limit or UNLIMITED
         self.bytes_left = opened.bytes_limit or UNLIMITED
         self._had = min(self._handed, opened.last_sequence)
+        self._resumed = {} if anew else self._begun(opened.uploads)
         self._again = deque(self.unconfirmed)
         self._to(Event.OPENED)
         self._catch_up()
@@ -508,6 +531,7 @@ class Producing:
         self.bytes_left = self._sequence_limit = UNLIMITED
         self._again.clear()
         self._put_off.clear()
+        self._resumed.clear()
 
     def forgotten(self) -> Outcomes:
         """The broker does not know it any more. Returns what it may have had: of that nobody can tell what became."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -56,7 +57,7 @@ class Run:
         """The number that the next message would have."""
         return self.first + len(self.messages)
 
-    def take(self, parts: list[bytes], room: int) -> tuple[int, bool]:
+    def take(self, parts: list[bytes | memoryview], room: int) -> tuple[int, bool]:
         """Moves as many messages as fit into `room` to `parts`, as one frame; at least one when `parts` is empty.
 
         Returns the frame's size and whether the run is used up.
@@ -98,10 +99,51 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A large body, to be written in chunks before the message that names it by its number."""
+    """A large body, to be written in chunks before the message that names it by its number.
+
+    The broker has what stands before `offset`.
+    """
 
     upload: int
     data: bytes
+    offset: int = 0
+
+
+class Chunks:
+    """Such a body on its way: each chunk is cut when there is room for it, so that no second copy of all of them waits.
+
+    With `resumes` the broker is told the size of the whole, and keeps what it has for a while when the link breaks.
+    """
+
+    __slots__ = ("_at", "_data", "_head", "_most", "_tail")
+
+    def __init__(self, ahead: Ahead, producer: int, session: int, most: int, *, resumes: bool) -> None:
+        self._data = memoryview(ahead.data)
+        self._at = ahead.offset
+        self._most = most
+        # What of a frame and of its Upload is the same in all: the session; the producer and the upload's number.
+        upload = b"\x08" + varint(producer) + b"\x11" + struct.pack("<Q", ahead.upload)
+        self._head = b"\x08" + varint(session) + b"\xfa\x01", upload
+        self._tail = b"\x28" + varint(len(ahead.data)) if resumes else b""
+
+    def take(self, parts: list[bytes | memoryview], room: int) -> tuple[int, bool]:
+        """Moves the next chunk to `parts`, as one frame, if it fits into `room`; in any case when `parts` is empty.
+
+        Returns the frame's size and whether that was the last.
+        """
+        data = self._data[self._at : self._at + self._most]
+        if not data:
+            return 0, True
+        frame, upload = self._head
+        upload += b"\x18" + varint(self._at) + b"\x22" + varint(len(data))
+        size = len(upload) + len(data) + len(self._tail)
+        frame += varint(size)
+        size += len(frame)
+        if parts and size + _FRAME_OVERHEAD > room:
+            return 0, False
+        parts += (b"\x0a", varint(size), frame, upload, data, self._tail)
+        self._at += len(data)
+        return size + 6, self._at == len(self._data)
 
 
 class InFlight:

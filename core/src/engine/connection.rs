@@ -51,6 +51,8 @@ pub struct Connection {
     pub window_bytes: u64,
     /// Uploaded and not published.
     pub upload_bytes: u64,
+    /// Refused uploads that are remembered until their messages come.
+    pub uploads_refused: u32,
     /// Messages published since it connected.
     pub published_total: u64,
     /// Messages delivered since it connected.
@@ -75,6 +77,7 @@ impl Connection {
             stopped: false,
             window_bytes: 0,
             upload_bytes: 0,
+            uploads_refused: 0,
             published_total: 0,
             delivered_total: 0,
         }

@@ -16,6 +16,7 @@ use super::consumer::Consumer;
 use super::errors::Refused;
 use super::figures::Figures;
 use super::frames::SetsFrame;
+use super::kept_uploads::KeptUploads;
 use super::limits::Settings;
 use super::output::Item;
 use super::owed::Owed;
@@ -84,6 +85,10 @@ pub struct Engine {
     /// After a stall: until when nobody is given up for his silence, and how often `poll` was called since.
     pub(super) catching_up: Option<(u64, u32)>,
     pub(super) figures: Figures,
+    /// What came of bodies whose stream broke.
+    pub(super) kept_uploads: KeptUploads,
+    /// By incarnation the producer that has uploaded last.
+    pub(super) uploading: FxHashMap<u64, u64>,
     /// Streams to tell of at the next `poll`.
     pub(super) ready: Vec<u64>,
     pub(super) dirty: Vec<SourceId>,
@@ -149,6 +154,8 @@ impl Engine {
             stalled: Vec::new(),
             made_room: false,
             figures: Figures::default(),
+            kept_uploads: KeptUploads::default(),
+            uploading: FxHashMap::default(),
             undoing: Vec::new(),
             owed: Owed::default(),
             opening: std::collections::VecDeque::new(),
@@ -214,6 +221,7 @@ impl Engine {
         if now.monotonic_ms >= self.overdue_at_ms {
             self.end_overdue();
         }
+        self.kept_uploads.expire(now.monotonic_ms);
         self.sweep_unused();
     }
 
@@ -242,7 +250,8 @@ impl Engine {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let liveness = self.liveness_at_ms.min(self.stalled_deadline()).min(self.overdue_at_ms);
+        let liveness = self.liveness_at_ms.min(self.stalled_deadline());
+        let liveness = liveness.min(self.overdue_at_ms).min(self.kept_uploads.next_end_ms());
         let deadline = self
             .state
             .next_deadline()

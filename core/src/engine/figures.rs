@@ -62,6 +62,10 @@ pub struct Figures {
     pub refused: BTreeMap<&'static str, u64>,
     /// Streams that were ended because of what their client did, or did not do.
     pub cut: BTreeMap<&'static str, u64>,
+    /// Bytes of bodies that came ahead of their messages.
+    pub uploaded_bytes: u64,
+    /// Bodies that went on where a broken stream had left them.
+    pub uploads_resumed: u64,
 }
 
 impl Default for Figures {
@@ -70,6 +74,8 @@ impl Default for Figures {
             confirms: Histogram::new(CONFIRM_BOUNDS_US),
             refused: BTreeMap::new(),
             cut: BTreeMap::new(),
+            uploaded_bytes: 0,
+            uploads_resumed: 0,
         }
     }
 }
@@ -116,6 +122,12 @@ impl Engine {
         if self.streams.get(&stream).is_some_and(|stream| !stream.internal) {
             self.figures.note(frame);
         }
+    }
+
+    /// What is kept of bodies whose stream broke, in bytes.
+    #[must_use]
+    pub const fn kept_upload_bytes(&self) -> u64 {
+        self.kept_uploads.bytes()
     }
 
     /// What it has counted since the start.

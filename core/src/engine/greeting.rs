@@ -330,12 +330,16 @@ impl Engine {
             return;
         };
         connection.streams.retain(|&other| other != id);
-        if connection.streams.is_empty() {
-            return self.end_connection(key, None);
-        }
+        let is_over = connection.streams.is_empty();
         let mut sessions: Vec<u64> = connection.sessions.values().copied().collect();
         sessions.retain(|session| self.sessions.get(session).is_some_and(|session| session.stream == id));
         sessions.sort_unstable();
+        for &session in &sessions {
+            self.keep_uploads(session);
+        }
+        if is_over {
+            return self.end_connection(key, None);
+        }
         for session in sessions {
             self.end_session(session, None);
         }

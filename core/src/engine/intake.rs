@@ -23,6 +23,8 @@ pub(super) enum Outcome {
     AnswerCommitted(Answered),
     /// Done, and answered once there was room in the log to note it.
     Owed,
+    /// Refused as what came before it, which was told; so is this where it is a request.
+    RefusedBefore(Refused),
     /// It waits for a ticket and has to be handled again.
     Parked,
 }
@@ -354,6 +356,8 @@ impl Engine {
         let (result, committed) = match handled {
             Ok(Outcome::Parked) => return,
             Ok(Outcome::Owed) => return self.answer_when_logged(id, frame),
+            Ok(Outcome::RefusedBefore(_)) if frame.request == 0 => return,
+            Ok(Outcome::RefusedBefore(refused)) => (Answered::Error(*refused), false),
             Ok(Outcome::Done) => (Answered::Done(proto::Done {}), false),
             Ok(Outcome::Answer(result)) => (result, false),
             Ok(Outcome::AnswerCommitted(result)) => (result, true),

@@ -101,6 +101,8 @@ pub struct Settings {
     /// The cluster that the broker is a member of; empty: none. In one, the host is asked before a topic pattern is
     /// subscribed to, as it is about destinations.
     pub cluster: String,
+    /// How long what came of a body is kept whose stream broke.
+    pub upload_kept_ms: u64,
     /// Mixed into connection tokens; a host gives random bytes, a simulation its seed.
     pub secret: [u8; 32],
 }
@@ -120,6 +122,8 @@ impl Default for Settings {
             flow_control: false,
             hello_ms: 10_000,
             cluster: String::new(),
+            // Most clients are back within seconds.
+            upload_kept_ms: 60_000,
             secret: [0; 32],
         }
     }

@@ -5,11 +5,13 @@
 //! who may do what (the host answers tickets), configuration (the host tells the state), and everything about gRPC.
 
 mod acknowledge;
+mod arriving;
 mod configuring;
 mod confirms;
 mod connection;
 mod consumer;
 mod consuming;
+mod crc32;
 mod damaged;
 mod dispatch;
 #[allow(clippy::module_inception)]
@@ -20,6 +22,7 @@ mod figures;
 pub mod frames;
 mod greeting;
 mod intake;
+mod kept_uploads;
 mod limits;
 mod message_ids;
 mod naming;

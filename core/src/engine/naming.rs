@@ -58,6 +58,10 @@ impl Engine {
         // Also one of another incarnation: the broker may have had to forget the name while that was open.
         let name = (user.to_owned(), open.name.clone(), destination);
         if let Some(&earlier) = self.named.get(&name) {
+            if open.incarnation != 0 {
+                // It is the same that comes back, before the end of its stream is known.
+                self.keep_uploads_of(earlier);
+            }
             self.expel_producer(earlier, taken_over());
         }
         Ok(named)

@@ -4,12 +4,12 @@
 //! is settled, which is: confirmed, rejected, or taken into a transaction. A grant is told again when a quarter of the
 //! window has been settled since the last one, so a producer that keeps up hears of it seldom and never waits for it.
 
+use super::arriving::Uploads;
 use super::errors::Refused;
 use super::naming::Name;
 use super::postponed::Postponed;
 use crate::proto::Durability;
 use crate::state::DestinationId;
-use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 /// Where a producer sends.
@@ -91,8 +91,8 @@ pub struct Producer {
     pub confirmed: Vec<Confirmed>,
     /// Whether it stands in its stream's list of those with something to tell.
     pub queued: bool,
-    /// Bodies on their way in chunks, by upload id.
-    pub uploads: FxHashMap<u64, Vec<u8>>,
+    /// Bodies on their way in chunks.
+    pub uploads: Uploads,
 }
 
 impl Producer {
@@ -130,7 +130,7 @@ impl Producer {
             credit_due: false,
             confirmed: Vec::new(),
             queued: false,
-            uploads: FxHashMap::default(),
+            uploads: Uploads::default(),
         }
     }
 

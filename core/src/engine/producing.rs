@@ -60,27 +60,33 @@ impl Engine {
         if named.is_none() && open.incarnation == 0 {
             self.note_opened(connection_key, incarnation);
         }
-        let opened = self.opened(&producer, named, last, &user);
-        if let Some(target) = &producer.target {
-            self.state.attach_producer(target.destination);
-        }
-        if let Some(name) = &producer.name {
-            self.named.insert((**name).clone(), producer_key);
-        }
-        self.producers.insert(producer_key, producer);
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.producers.push(producer_key);
-        }
-        if let Some(connection) = self.connections.get_mut(&connection_key) {
-            connection.window_bytes += window;
-            connection.producers.insert(open.producer, producer_key);
-        }
+        let mut opened = self.opened(&producer, named, last, &user);
+        self.install(connection_key, producer_key, producer);
+        opened.uploads = self.claim_uploads(producer_key, open);
         let answer = Answered::ProducerOpened(opened);
         Ok(match named {
             // Whoever goes on from a number relies on it.
             Some(_) => Outcome::AnswerCommitted(answer),
             None => Outcome::Answer(answer),
         })
+    }
+
+    /// Puts a producer that is open where everybody finds it.
+    fn install(&mut self, connection_key: u64, key: u64, producer: Producer) {
+        if let Some(target) = &producer.target {
+            self.state.attach_producer(target.destination);
+        }
+        if let Some(name) = &producer.name {
+            self.named.insert((**name).clone(), key);
+        }
+        if let Some(session) = self.sessions.get_mut(&producer.session) {
+            session.producers.push(key);
+        }
+        if let Some(connection) = self.connections.get_mut(&connection_key) {
+            connection.window_bytes += producer.window_bytes;
+            connection.producers.insert(producer.number, key);
+        }
+        self.producers.insert(key, producer);
     }
 
     /// A program with a name begins where it likes, and may send later what it has left out: of that nothing has arrived, if it
@@ -112,6 +118,7 @@ impl Engine {
                 self.state.start_id_of(incarnation),
             ),
             last_sequence: last,
+            uploads: Vec::new(),
             destination_id: destination.map_or(0, |destination| destination.id.0),
             generation: destination.map_or(0, |destination| destination.generation),
             credit: Some(proto::ProducerCredit {
@@ -258,7 +265,10 @@ impl Engine {
         if let Some(target) = &producer.target {
             self.state.detach_producer(target.destination);
         }
-        let uploaded: u64 = producer.uploads.values().map(|body| body.len() as u64).sum();
+        if self.uploading.get(&producer.incarnation) == Some(&key) {
+            self.uploading.remove(&producer.incarnation);
+        }
+        let (uploaded, refused) = (producer.uploads.bytes(), producer.uploads.refused_count());
         let Some(session) = self.sessions.get_mut(&producer.session) else {
             return;
         };
@@ -268,6 +278,7 @@ impl Engine {
             connection.producers.remove(&producer.number);
             connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
             connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
+            connection.uploads_refused = connection.uploads_refused.saturating_sub(refused);
         }
         if !producer.confirmed.is_empty() {
             let confirmed = producer.confirmed.iter().map(|range| proto::Confirmed {

@@ -175,8 +175,9 @@ impl Engine {
                 };
                 let upload_bytes = producer
                     .uploads
+                    .bodies
                     .get(&upload.upload_id)
-                    .map_or(0, |body| body.len() as u64);
+                    .map_or(0, |body| body.bytes.len() as u64);
                 Ok(Outcome::Answer(Answered::LookedUp(proto::LookedUp {
                     upload_bytes,
                     ..Default::default()

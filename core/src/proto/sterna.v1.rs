@@ -597,7 +597,7 @@ pub struct Error {
     pub offset: u32,
 }
 /// The answer to a frame with a `request` number.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     #[prost(uint32, tag = "1")]
     pub request: u32,
@@ -606,7 +606,7 @@ pub struct Reply {
 }
 /// Nested message and enum types in `Reply`.
 pub mod reply {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Result {
         #[prost(message, tag = "2")]
         Error(super::Error),
@@ -730,8 +730,12 @@ pub struct OpenProducer {
     /// numbers below this one, and those in `left_out`, were settled before, and count as stored.
     #[prost(uint64, tag = "9")]
     pub settled_below: u64,
+    /// With an incarnation: the uploads that its client still has to send, of those whose `body_bytes` it told. What the
+    /// broker has kept of them since the stream broke is the producer's again (ProducerOpened.uploads).
+    #[prost(fixed64, repeated, tag = "10")]
+    pub uploads: ::prost::alloc::vec::Vec<u64>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ProducerOpened {
     /// A number that only grows in a store.
     #[prost(fixed64, tag = "1")]
@@ -754,6 +758,21 @@ pub struct ProducerOpened {
     /// The messages' ids: this, and the number. Empty: `ID:<broker>.<incarnation in hexadecimal>:`.
     #[prost(string, tag = "7")]
     pub message_id_prefix: ::prost::alloc::string::String,
+    /// How much the broker has of what OpenProducer.uploads asks for. A client goes on from there once it has compared the
+    /// checksum with its own bytes. Of an upload that does not stand here the broker has nothing.
+    #[prost(message, repeated, tag = "8")]
+    pub uploads: ::prost::alloc::vec::Vec<PartialUpload>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PartialUpload {
+    #[prost(fixed64, tag = "1")]
+    pub upload_id: u64,
+    /// So many from the beginning.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Their CRC-32, as in zlib.
+    #[prost(fixed32, tag = "3")]
+    pub crc32: u32,
 }
 /// The end of a producer, behind all that it has sent. What was not rejected before the answer is confirmed with it: the
 /// answer comes when that is on disk.
@@ -835,17 +854,24 @@ pub struct Rejected {
     pub error: ::core::option::Option<Error>,
 }
 /// A part of a body that is too large for one frame. The bytes are kept, bounded by Limits.upload_bytes, until a
-/// message publishes them or the producer closes; after a reconnect, Lookup tells how far they got.
+/// message publishes them or the producer closes. What goes beyond a limit is gone as a whole, and its message is refused
+/// (LIMIT_EXCEEDED, naming that limit).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Upload {
     #[prost(uint32, tag = "1")]
     pub producer: u32,
     #[prost(fixed64, tag = "2")]
     pub upload_id: u64,
+    /// 0: the body begins, anew if some of it is there. Otherwise the part follows on, or repeats what is there.
     #[prost(uint64, tag = "3")]
     pub offset: u64,
     #[prost(bytes = "bytes", tag = "4")]
     pub data: ::prost::bytes::Bytes,
+    /// The size of the whole body; the same in all of its parts. A message that names less is refused. Where it is told the
+    /// broker keeps what it has for a while when the stream breaks, as long as there is room (no transacted session's): see
+    /// OpenProducer.uploads. 0: not told.
+    #[prost(uint64, tag = "5")]
+    pub body_bytes: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenConsumer {

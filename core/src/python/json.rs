@@ -525,6 +525,8 @@ pub(super) fn statistics(
         },
         "commit_times": commit_times.map(histogram), "confirm_times": histogram(&figures.confirms),
         "refused": figures.refused, "cut": figures.cut,
+        "uploaded_bytes_total": figures.uploaded_bytes, "uploads_resumed_total": figures.uploads_resumed,
+        "uploads_kept_bytes": engine.kept_upload_bytes(),
         "stores": stores, "connections": counts.connections, "sessions": counts.sessions,
         "producers": counts.producers, "consumers": counts.consumers, "queues": broker.queues,
         "topics": broker.topics, "subscriptions": broker.subscriptions, "messages": broker.totals.messages + broker.totals.redelivery_delayed_messages,

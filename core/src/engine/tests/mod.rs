@@ -11,8 +11,10 @@ mod overdue;
 mod producers;
 mod recovered;
 mod refusing;
+mod resuming;
 mod room;
 mod transacting;
+mod uploading;
 mod waiting_for_receivers;
 mod waiting_for_room;
 

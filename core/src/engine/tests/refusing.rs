@@ -127,12 +127,13 @@ fn a_session_opens_no_consumer_whose_number_would_be_another_sessions() {
 }
 
 impl Bench {
-    fn upload(&mut self, upload_id: u64, bytes: usize) {
+    pub(super) fn upload(&mut self, upload_id: u64, bytes: usize) {
         let chunk = proto::Upload {
             producer: 1,
             upload_id,
             offset: 0,
             data: vec![0xff; bytes].into(),
+            ..proto::Upload::default()
         };
         self.send(1, Sent::Upload(chunk));
     }
@@ -144,7 +145,7 @@ fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-fn uploaded(upload_id: u64, r#as: proto::uploaded_body::As) -> Vec<u8> {
+pub(super) fn uploaded(upload_id: u64, r#as: proto::uploaded_body::As) -> Vec<u8> {
     let body = proto::UploadedBody {
         upload_id,
         r#as: r#as.into(),
@@ -232,33 +233,4 @@ fn a_refused_message_gives_the_space_of_its_upload_back() {
         assert_eq!(held(&mut bench), [0], "message {sequence}");
     }
     assert_eq!(bench.rejected().len(), 3);
-}
-
-#[test]
-fn a_message_whose_body_could_not_be_uploaded_as_a_whole_is_refused_and_does_not_carry_its_beginning() {
-    for (message_bytes, upload_bytes) in [(1_500, 10_000), (10_000, 1_500)] {
-        let mut bench = Bench::new(Properties::default());
-        bench.limits.message_bytes = message_bytes;
-        bench.limits.upload_bytes = upload_bytes;
-        bench.start();
-        bench.connect();
-        bench.producer(0, 0);
-        // All is sent before the first answer comes.
-        for offset in [0, 1_000, 2_000] {
-            let chunk = proto::Upload {
-                producer: 1,
-                upload_id: 7,
-                offset,
-                data: vec![b'x'; 1_000].into(),
-            };
-            bench.send(1, Sent::Upload(chunk));
-        }
-        bench.publish_message(1, uploaded(7, proto::uploaded_body::As::Bytes));
-        assert_eq!(bench.rejected(), [(1, ErrorCode::InvalidMessage)]);
-        assert_eq!(bench.errors(), [ErrorCode::LimitExceeded, ErrorCode::InvalidArgument]);
-        // Its room is there for the next.
-        bench.upload(8, 1_000);
-        bench.publish_message(2, uploaded(8, proto::uploaded_body::As::Bytes));
-        assert_eq!((bench.confirmed(), bench.held()), (vec![2], Some(1)));
-    }
 }

@@ -130,6 +130,7 @@ impl Producer {
             name: self.plan.name.clone().unwrap_or_default(),
             unknown_is_new: self.named.unknown_is_new,
             settled_below: 0,
+            uploads: Vec::new(),
         })
     }
 

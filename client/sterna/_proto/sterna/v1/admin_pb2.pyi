@@ -238,7 +238,7 @@ class StatisticsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Statistics(_message.Message):
-    __slots__ = ("broker", "version", "started_ms", "epoch", "store_id", "state", "log", "stores", "connections", "sessions", "producers", "consumers", "queues", "topics", "subscriptions", "messages", "bytes", "published_total", "delivered_total", "acknowledged_total", "resident_bytes", "recovery")
+    __slots__ = ("broker", "version", "started_ms", "epoch", "store_id", "state", "log", "stores", "connections", "sessions", "producers", "consumers", "queues", "topics", "subscriptions", "messages", "bytes", "published_total", "delivered_total", "acknowledged_total", "resident_bytes", "recovery", "uploaded_bytes_total", "uploads_resumed_total", "uploads_kept_bytes")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +261,9 @@ class Statistics(_message.Message):
     ACKNOWLEDGED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    UPLOADED_BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_RESUMED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
     broker: str
     version: str
     started_ms: int
@@ -283,7 +286,10 @@ class Statistics(_message.Message):
     acknowledged_total: int
     resident_bytes: int
     recovery: Recovery
-    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., state: _Optional[str] = ..., log: _Optional[_Union[LogStatistics, _Mapping]] = ..., stores: _Optional[_Iterable[_Union[StoreStatistics, _Mapping]]] = ..., connections: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., queues: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., published_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., acknowledged_total: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ...) -> None: ...
+    uploaded_bytes_total: int
+    uploads_resumed_total: int
+    uploads_kept_bytes: int
+    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., state: _Optional[str] = ..., log: _Optional[_Union[LogStatistics, _Mapping]] = ..., stores: _Optional[_Iterable[_Union[StoreStatistics, _Mapping]]] = ..., connections: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., queues: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., published_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., acknowledged_total: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., uploaded_bytes_total: _Optional[int] = ..., uploads_resumed_total: _Optional[int] = ..., uploads_kept_bytes: _Optional[int] = ...) -> None: ...
 
 class LogStatistics(_message.Message):
     __slots__ = ("start_position", "end_position", "durable_position", "segments", "disk_bytes", "free_bytes", "commits_total", "commit_records_total", "rolling_hash")

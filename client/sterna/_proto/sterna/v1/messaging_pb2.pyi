@@ -418,7 +418,7 @@ class SequenceRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out", "name", "unknown_is_new", "settled_below")
+    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out", "name", "unknown_is_new", "settled_below", "uploads")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +428,7 @@ class OpenProducer(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_IS_NEW_FIELD_NUMBER: _ClassVar[int]
     SETTLED_BELOW_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
     producer: int
     destination: _message_pb2.Destination
     incarnation: int
@@ -437,10 +438,11 @@ class OpenProducer(_message.Message):
     name: str
     unknown_is_new: bool
     settled_below: int
-    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ..., name: _Optional[str] = ..., unknown_is_new: bool = ..., settled_below: _Optional[int] = ...) -> None: ...
+    uploads: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ..., name: _Optional[str] = ..., unknown_is_new: bool = ..., settled_below: _Optional[int] = ..., uploads: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit", "token", "message_id_prefix")
+    __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit", "token", "message_id_prefix", "uploads")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +450,7 @@ class ProducerOpened(_message.Message):
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     last_sequence: int
     destination_id: int
@@ -455,7 +458,18 @@ class ProducerOpened(_message.Message):
     credit: ProducerCredit
     token: bytes
     message_id_prefix: str
-    def __init__(self, incarnation: _Optional[int] = ..., last_sequence: _Optional[int] = ..., destination_id: _Optional[int] = ..., generation: _Optional[int] = ..., credit: _Optional[_Union[ProducerCredit, _Mapping]] = ..., token: _Optional[bytes] = ..., message_id_prefix: _Optional[str] = ...) -> None: ...
+    uploads: _containers.RepeatedCompositeFieldContainer[PartialUpload]
+    def __init__(self, incarnation: _Optional[int] = ..., last_sequence: _Optional[int] = ..., destination_id: _Optional[int] = ..., generation: _Optional[int] = ..., credit: _Optional[_Union[ProducerCredit, _Mapping]] = ..., token: _Optional[bytes] = ..., message_id_prefix: _Optional[str] = ..., uploads: _Optional[_Iterable[_Union[PartialUpload, _Mapping]]] = ...) -> None: ...
+
+class PartialUpload(_message.Message):
+    __slots__ = ("upload_id", "bytes", "crc32")
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CRC32_FIELD_NUMBER: _ClassVar[int]
+    upload_id: int
+    bytes: int
+    crc32: int
+    def __init__(self, upload_id: _Optional[int] = ..., bytes: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
 
 class CloseProducer(_message.Message):
     __slots__ = ("producer",)
@@ -528,16 +542,18 @@ class Rejected(_message.Message):
     def __init__(self, producer: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("producer", "upload_id", "offset", "data")
+    __slots__ = ("producer", "upload_id", "offset", "data", "body_bytes")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     producer: int
     upload_id: int
     offset: int
     data: bytes
-    def __init__(self, producer: _Optional[int] = ..., upload_id: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    body_bytes: int
+    def __init__(self, producer: _Optional[int] = ..., upload_id: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., body_bytes: _Optional[int] = ...) -> None: ...
 
 class OpenConsumer(_message.Message):
     __slots__ = ("consumer", "destination", "selector", "no_local", "subscription", "browse", "credit")
