@@ -30,14 +30,14 @@ class StatisticsSource:
         fill(result, figures)
         fill(result.recovery, self.recovery)
         result.state = engine_state(figures) or self.state
-        result.log.free_bytes = self._free_bytes()
         result.version, result.started_ms = self._version, self._started_ms
         result.resident_bytes = resident_bytes()
         return result
 
     def engine(self) -> dict[str, Any]:
-        """The engine's own, as it writes them."""
+        """The engine's own, as it writes them, and what is free on its disk."""
         result: dict[str, Any] = json.loads(self._pump.tick().statistics())
+        result["log"]["free_bytes"] = self._free_bytes()
         return result
 
     def _free_bytes(self) -> int:

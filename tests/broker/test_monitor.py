@@ -122,6 +122,24 @@ def test_readiness_names_every_reason() -> None:
     ]
 
 
+def test_readiness_tells_of_a_disk_that_has_too_little_room_for_a_store_that_is_small_yet() -> None:
+    def of(free: int, *, out_of_space: bool = False) -> Any:
+        log = {"needed_bytes": 200, "wanted_bytes": 300, "free_bytes": free}
+        return judge("serving", {"failed": None, "out_of_space": out_of_space, "log": log})
+
+    short = of(199)
+    assert not short.ready
+    assert short.reasons == ["the disk is full after a few messages: the log needs 200 more bytes of it"]
+    scarce = of(200)
+    assert scarce.ready
+    assert scarce.warnings == [
+        "the disk has no room for all that is set aside for a full one: the log needs 300 more bytes of it"
+    ]
+    assert of(300).ready
+    assert of(300).warnings == []
+    assert of(199, out_of_space=True).reasons == ["the disk is full: messages can be consumed, not sent"]
+
+
 def test_readiness_warns_of_damage_in_the_log_and_of_what_the_disk_lacks() -> None:
     place = {"file": "0001.segment", "offset": 8192, "position": 4096, "why": "checksum does not match"}
     log = {"damaged_places": 3, "damage": [place], "shortage": "write 0002.segment: No space left on device"}

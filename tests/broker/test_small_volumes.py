@@ -65,6 +65,66 @@ def test_a_broker_serves_on_more_than_so_many_segments(disk: Path, tmp_path: Pat
     assert any("disk is full" in str(reason) for reason in answer["reasons"]) is not serves
 
 
+_YOUNG_SEGMENT_BYTES = 2**23
+_YOUNG = f"log: {{segmentBytes: {_YOUNG_SEGMENT_BYTES}}}, limits: {{messageBytes: {_YOUNG_SEGMENT_BYTES // 2}}}"
+
+
+@pytest.mark.parametrize(
+    ("disk", "serves"),
+    [
+        pytest.param(_YOUNG_SEGMENT_BYTES * SERVING_SEGMENTS, False, id="so many segments"),
+        pytest.param(_YOUNG_SEGMENT_BYTES * SERVING_SEGMENTS + 2**19, True, id="and a little"),
+    ],
+    indirect=["disk"],
+)
+async def test_what_a_store_that_is_small_yet_has_no_room_for_is_told_from_the_start(
+    disk: Path, tmp_path: Path, serves: bool
+) -> None:
+    """What it takes all the same can be consumed; what it has no room for is refused, or taken where it serves."""
+    broker = RunningBroker(tmp_path / "broker", [manifest("Broker", "y", _YOUNG), *ANYTHING], data=str(disk / "data"))
+    try:
+        await asyncio.to_thread(broker.start)
+        before = await asyncio.to_thread(_readiness, broker.monitor)
+        async with sterna.connect(f"sterna://{broker.address}") as connection:
+            largest = connection.send("orders", bytes(_YOUNG_SEGMENT_BYTES // 2 - 4096))
+            if serves:
+                await largest
+            else:
+                with pytest.raises(errors.StoreFullError):
+                    await largest
+            sent = await _send_until_full(connection)
+            full = await asyncio.to_thread(_readiness, broker.monitor)
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+            taken = await _take_all(connection)
+    finally:
+        await asyncio.to_thread(broker.kill)
+    assert before["ready"] is serves
+    assert any("the disk is full after a few messages" in one for one in before["reasons"]) is not serves
+    assert any("set aside for a full one" in one for one in before["warnings"])
+    assert not full["ready"]
+    assert full["reasons"] == ["the disk is full: messages can be consumed, not sent"]
+    assert sent > 15
+    assert taken == sent + serves
+
+
+async def _send_until_full(connection: sterna.Connection) -> int:
+    sent = 0
+    with pytest.raises(errors.StoreFullError):
+        while True:
+            await connection.send("orders", bytes(100_000))
+            sent += 1
+    return sent
+
+
+async def _take_all(connection: sterna.Connection) -> int:
+    taken = 0
+    consumer = await connection.consumer("orders")
+    while await consumer.receive(3) is not None:
+        taken += 1
+    return taken
+
+
 def _is_settled(answer: dict[str, Any], serves: bool) -> bool:
     """Upkeep has looked for room, and warns where there is not enough for all that it would like."""
     return answer["ready"] is serves and bool(answer["warnings"])

@@ -24,6 +24,62 @@ def _taken(log: Path) -> tuple[int, int]:
     return sum(one.st_size for one in found), sum(one.st_blocks * 512 for one in found)
 
 
+def _given(folder: Path) -> int:
+    """How many bytes the disk has given all files of a folder."""
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+
+
+async def _is_prepared(broker: Any) -> bool:
+    """Upkeep has set aside all that it does: spare and three files to come."""
+    log = broker.data / "log"
+    return (log / "spare").exists() and len(list(log.glob("*.segment"))) >= 4
+
+
+async def test_an_empty_broker_takes_less_than_30_mb_until_it_needs_more(broker_process: Any) -> None:
+    """What comes first is as large as it may be, and a burst behind it waits for nothing but the disk."""
+    large = manifest("Broker", "large", f"limits: {{messageBytes: {2**25}}}")
+    broker = await asyncio.to_thread(broker_process([*ANYTHING, large]).start)
+    for _ in range(2):
+        await eventually(lambda: _is_prepared(broker))
+        assert 20_000_000 < _given(broker.data) < 30_000_000
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+    await eventually(lambda: _is_prepared(broker))
+    body = bytes(2**25 - 4096)
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        await connection.send("first", body)
+        await asyncio.gather(*(connection.send("burst", number.to_bytes(2, "big") * 4096) for number in range(2000)))
+        await eventually(lambda: _is_grown(broker))
+        consumer = await connection.consumer("first")
+        message = await consumer.receive(20)
+        assert message is not None
+        assert message.body == body
+        consumer = await connection.consumer("burst", prefetch=100)
+        for number in range(2000):
+            message = await consumer.receive(20)
+            assert message is not None
+            assert message.body[:2] == number.to_bytes(2, "big")
+
+
+async def _is_grown(broker: Any) -> bool:
+    return _given(broker.data) > 300_000_000
+
+
+async def test_a_burst_to_an_empty_broker_is_not_refused_while_it_grows(broker_process: Any) -> None:
+    broker = await asyncio.to_thread(broker_process(ANYTHING).start)
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        await asyncio.gather(*(connection.send("burst", number.to_bytes(2, "big") * 4096) for number in range(4000)))
+        await eventually(lambda: _is_grown(broker))
+    await asyncio.to_thread(broker.kill)
+    await asyncio.to_thread(broker.start)
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        consumer = await connection.consumer("burst", prefetch=100)
+        for number in range(4000):
+            message = await consumer.receive(20)
+            assert message is not None
+            assert message.body[:2] == number.to_bytes(2, "big")
+
+
 @pytest.mark.covers("EMS-STORE-B07", "EMS-STORE-B08")
 async def test_room_is_taken_ahead_and_comes_back_by_itself_around_what_is_kept(broker_process: Any) -> None:
     broker = await asyncio.to_thread(broker_process([*ANYTHING, SMALL]).start)

@@ -28,7 +28,17 @@ def judge(state: str, statistics: dict[str, Any] | None, warnings: list[str] | N
         reasons.append(f"the engine has {fault}")
     if statistics is not None and statistics.get("out_of_space"):
         reasons.append("the disk is full: messages can be consumed, not sent")
+    elif short := _short_of(statistics, "needed_bytes"):
+        reasons.append(f"the disk is full after a few messages: {short}")
     return Readiness(not reasons, reasons, [*(warnings or []), *_log_warnings(statistics)])
+
+
+def _short_of(statistics: dict[str, Any] | None, figure: str) -> str:
+    """What the disk has too little room for, of all that a log which is small yet will set aside; or nothing."""
+    log = (statistics or {}).get("log") or {}
+    needed, free = log.get(figure, 0), log.get("free_bytes", 0)
+    # Not how many are free: each second it would be news to whoever keeps what is said here.
+    return f"the log needs {needed} more bytes of it" if needed > free else ""
 
 
 def _log_warnings(statistics: dict[str, Any] | None) -> list[str]:
@@ -42,4 +52,6 @@ def _log_warnings(statistics: dict[str, Any] | None) -> list[str]:
         warnings.append(f"{rest} more places of the log are damaged")
     if log.get("shortage"):
         warnings.append(f"the disk is asked again each second: {log['shortage']}")
+    elif short := _short_of(statistics, "wanted_bytes"):
+        warnings.append(f"the disk has no room for all that is set aside for a full one: {short}")
     return warnings

@@ -68,7 +68,9 @@ impl Log {
         if self.stalled.is_some() {
             return false;
         }
-        if self.ahead.len() > RESERVE_SEGMENTS {
+        // A commit more may begin on the way.
+        let most = bytes + 2 * BLOCK_BYTES;
+        if self.fits_ahead(most) && self.usable_ahead(Purpose::Fill) > 0 {
             return true;
         }
         if self.is_in_reserve() {
@@ -82,8 +84,7 @@ impl Log {
             .segments
             .last()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
-        // A commit more may begin on the way.
-        bytes + 2 * BLOCK_BYTES + self.left_by_publishing() <= room
+        most + self.left_by_publishing() <= room
     }
 
     /// How many bytes are left behind the last record in the segment being written.
@@ -131,6 +132,9 @@ impl Log {
             left = left.saturating_sub(block_aligned(used));
             let needed = COMMIT_BYTES as u64 + stored;
             if block_aligned(needed) > left {
+                if !self.fits_ahead(block_aligned(needed)) {
+                    return Err(AppendError::NoSpace);
+                }
                 let next = ahead.next().ok_or(AppendError::NoSpace)?;
                 left = u64::from(next.file_bytes) - DATA_OFFSET;
             }
@@ -253,6 +257,9 @@ impl Log {
             .last()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         if block_aligned(needed) > room {
+            if !self.fits_ahead(block_aligned(needed)) {
+                return Err(AppendError::NoSpace);
+            }
             let usable = self.usable_ahead(purpose);
             let next = self.ahead.front().filter(|_| usable > 0);
             let next = next.ok_or(AppendError::NoSpace)?;

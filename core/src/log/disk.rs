@@ -126,6 +126,9 @@ pub trait Disk: Send + Sync {
     /// The system's error.
     fn sync_directory(&self) -> Result<(), DiskError>;
 
+    /// How many bytes are free, as far as that can be told. Whether a file has room only [`DiskFile::allocate`] says.
+    fn free_bytes(&self) -> Option<u64>;
+
     /// Takes the exclusive lock without waiting (EMS-STORE-A12).
     ///
     /// # Errors

@@ -151,6 +151,11 @@ impl Disk for FileDisk {
             .map_err(|error| DiskError::new("sync folder", &self.folder.display().to_string(), error))
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let system = rustix::fs::fstatvfs(&self.names).ok()?;
+        Some(system.f_bavail.saturating_mul(system.f_frsize))
+    }
+
     fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
         let take = || -> io::Result<File> {
             let file = OpenOptions::new()

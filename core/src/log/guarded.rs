@@ -118,6 +118,10 @@ impl Disk for GuardedDisk {
         Err(DiskError::new(operation, &file, self.folder.fail(&source)))
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.disk.free_bytes()
+    }
+
     fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
         self.disk.lock(name)
     }

@@ -10,8 +10,9 @@ use super::compaction::{Copying, Rewriter, Slice};
 use super::disk::{Disk, DiskError, DiskFile};
 use super::error::LogError;
 use super::footer::Footer;
+use super::growing::{grow, replace};
 use super::manifest::{Entry, Manifest, ManifestFiles};
-use super::position::{BLOCK_BYTES, Position};
+use super::position::Position;
 use super::reserve::{RESERVE_SEGMENTS, SPARE_FILE, make_spare};
 use super::rewriting::Rewriting;
 use super::running::Log;
@@ -29,7 +30,7 @@ const RECYCLED_EXTRA: usize = 2;
 pub(crate) struct Upkeep {
     out: bool,
     /// Segment and file range being filled.
-    filling: Option<(u64, u64, u64)>,
+    pub(super) filling: Option<(u64, u64, u64)>,
     /// The segment that is being sealed: the job has its index.
     sealing: Option<u64>,
     /// Where the segment ends that is being retired.
@@ -71,6 +72,11 @@ impl Upkeep {
     /// Space came free.
     fn freed(&mut self) {
         (self.full, self.cramped) = (false, false);
+    }
+
+    /// The next job needs space for a whole file.
+    pub fn want_file(&mut self) {
+        self.wants_file = true;
     }
 
     pub fn shortage(&self) -> Option<String> {
@@ -119,9 +125,21 @@ pub(crate) enum Task {
         manifest: Manifest,
     },
     SyncWatermark,
-    /// Sets the spare's space aside, or gives it back.
+    /// A full-sized file for a young log; `needed` is what the disk has to have for all of them.
+    Grow {
+        id: u64,
+        file_bytes: u32,
+        needed: Option<u64>,
+    },
+    /// Those take the place of the prepared ones.
+    Replace {
+        leaving: Vec<u64>,
+        manifest: Manifest,
+    },
+    /// Sets the spare's space aside, in the place of a shorter one perhaps, or gives it back.
     MakeSpare {
         bytes: u64,
+        replaces: bool,
     },
     SpendSpare,
     Load {
@@ -170,6 +188,9 @@ pub(crate) enum Outcome {
         recycled: Option<Segment>,
         manifest: Manifest,
     },
+    Grew(Segment),
+    NotGrown(String),
+    Replaced(Manifest),
     Spare(bool),
     Nothing,
 }
@@ -214,7 +235,10 @@ impl Log {
         }
         match done.result {
             Ok(outcome) => self.take(outcome),
-            Err(error) if error.passes() => self.postpone(&error),
+            Err(error) if error.passes() => {
+                self.not_replaced();
+                self.postpone(&error);
+            }
             Err(error) => return Err(self.fail(error.to_string())),
         }
         Ok(())
@@ -244,6 +268,7 @@ impl Log {
         self.upkeep.freed();
         self.upkeep.postponed = false;
         (self.stalled, self.reads_postponed) = (None, false);
+        self.growth.tick();
         self.upkeep.scrub.tick(&self.options);
     }
 
@@ -267,6 +292,9 @@ impl Log {
 
     fn next_task(&mut self, rewriter: &dyn Rewriter) -> Option<Task> {
         self.upkeep.wants_file = false;
+        if let Some(task) = self.grow_next() {
+            return Some(task);
+        }
         if self.drains() {
             return self.next_draining_task(rewriter);
         }
@@ -306,7 +334,7 @@ impl Log {
         if let Some(id) = self.upkeep.rewrite.discard.take() {
             return Some(Task::Discard { id });
         }
-        if self.upkeep.cramped && self.reserve.has_spare {
+        if self.upkeep.cramped && self.reserve.has_any_spare() {
             return Some(Task::SpendSpare);
         }
         if std::mem::take(&mut self.upkeep.sync_watermark) {
@@ -334,8 +362,10 @@ impl Log {
             None
         } else if !self.reserve.has_spare {
             self.upkeep.wants_file = true;
-            let bytes = self.spare_bytes();
-            Some(Task::MakeSpare { bytes })
+            Some(Task::MakeSpare {
+                bytes: self.spare_bytes(),
+                replaces: self.reserve.has_short_spare,
+            })
         } else if self.ahead.len() < self.options.ahead_count as usize {
             Some(self.prepare())
         } else {
@@ -359,7 +389,7 @@ impl Log {
 
     fn prepare(&mut self) -> Task {
         self.upkeep.wants_file = true;
-        let (id, file_bytes) = (self.take_id(), self.options.segment_bytes);
+        let (id, file_bytes) = (self.take_id(), self.file_bytes());
         let mut manifest = self.next_manifest();
         manifest.entries.push(Entry {
             id,
@@ -416,41 +446,10 @@ impl Log {
 
     /// The number under which a segment's file is prepared again, if so many prepared ones are not there yet.
     pub(crate) fn recycle(&mut self, id: u64, count_max: usize) -> Option<(u64, u32)> {
-        let file_bytes = self.options.segment_bytes;
+        let file_bytes = self.file_bytes();
         let old = self.segments.by_id(id)?;
         let whole = !old.compacted && !old.damaged && old.file_bytes == file_bytes;
         (whole && self.ahead.len() < count_max).then(|| (self.take_id(), file_bytes))
-    }
-
-    /// The segment being written first, then the one after it.
-    fn fill_next(&mut self) -> Option<Task> {
-        if !self.options.zero_fill {
-            return None;
-        }
-        let current = self.current()?;
-        let written = current.offset_of(self.end());
-        let used_quarter = written > u64::from(current.file_bytes) / 4;
-        let from = current
-            .zeroed_to
-            .max(written.next_multiple_of(BLOCK_BYTES) + u64::from(self.options.fill_distance_bytes));
-        let segment = if from < u64::from(current.file_bytes) {
-            (current.id, current.filler.clone()?, from, u64::from(current.file_bytes))
-        } else {
-            let next = self.ahead.front().filter(|_| used_quarter)?;
-            (
-                next.id,
-                next.filler.clone()?,
-                next.zeroed_to,
-                u64::from(next.file_bytes),
-            )
-        };
-        let (id, file, from, limit) = segment;
-        let to = (from + u64::from(self.options.fill_bytes)).min(limit);
-        if from >= to {
-            return None;
-        }
-        self.upkeep.filling = Some((id, from, to));
-        Some(Task::Fill { id, file, from, to })
     }
 
     fn take(&mut self, outcome: Outcome) {
@@ -486,12 +485,15 @@ impl Log {
                 self.retry_given_up();
             }
             Outcome::Spare(is_there) => {
-                self.reserve.has_spare = is_there;
+                (self.reserve.has_spare, self.reserve.has_short_spare) = (is_there, false);
                 if !is_there {
                     self.upkeep.cramped = false;
                     self.retry_given_up();
                 }
             }
+            Outcome::Grew(segment) => self.grew(segment),
+            Outcome::NotGrown(why) => self.not_grown(why),
+            Outcome::Replaced(manifest) => self.replaced(manifest),
             Outcome::Loaded(footer) => self.loaded(footer),
             Outcome::Copied(slice) => self.copied(slice),
             Outcome::Scrubbed(scrubbed) => self.scrubbed(scrubbed),
@@ -558,7 +560,9 @@ impl MaintenanceJob {
                 footer_crc,
             } => Footer::read(disk, store_id, id, footer_crc).map(Outcome::Loaded),
             Task::Copy(copying) => copying.run(disk).map(Outcome::Copied),
-            Task::MakeSpare { bytes } => make_spare(disk, bytes).map(|()| Outcome::Spare(true)),
+            Task::Grow { id, file_bytes, needed } => grow(disk, id, file_bytes, needed),
+            Task::Replace { leaving, manifest } => replace(disk, &manifest_files, &leaving, manifest),
+            Task::MakeSpare { bytes, replaces } => make_spare(disk, bytes, replaces).map(|()| Outcome::Spare(true)),
             Task::SpendSpare => disk.remove(SPARE_FILE).map(|()| Outcome::Spare(false)),
             // The copy is in force, whatever becomes of the old file.
             Task::Switch {

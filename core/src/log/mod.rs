@@ -14,7 +14,7 @@
 //! The files are described in `docs/log-format.md`. Smallest first: [`position`], [`record`], [`commit`], [`scan`];
 //! [`disk`] is the seam to the file system; [`slots`], [`watermark`], [`manifest`], [`footer`], [`segment_header`] are the
 //! other durable pieces; [`tail`], [`writing`], [`cache`], [`reading`], [`segments`] are the running log; [`opening`] and
-//! [`recovery`] bring it up; [`maintenance`] and [`compaction`] keep it small; [`shipping`] copies it.
+//! [`recovery`] bring it up; [`growing`], [`maintenance`] and [`compaction`] keep it small; [`shipping`] copies it.
 
 mod appending;
 mod cache;
@@ -25,7 +25,9 @@ mod damage;
 pub mod disk;
 mod error;
 pub mod file_disk;
+mod filling;
 mod footer;
+mod growing;
 mod guarded;
 mod heads;
 mod liveness;

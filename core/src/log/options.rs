@@ -24,6 +24,9 @@ pub enum OpenMode {
 pub struct Options {
     /// Length of a segment file: whole blocks, 16 KiB to 1 GiB. May differ from one open to the next.
     pub segment_bytes: u32,
+    /// Length of a new log's files until it needs more, in whole blocks, if that is less than `segment_bytes`; an eighth of
+    /// these at most.
+    pub young_bytes: u32,
     /// The largest record: header (32 bytes), head and payload.
     pub record_bytes_max: u32,
     /// A group commit is split beyond this.
@@ -58,6 +61,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: 64 * 1024 * 1024,
+            young_bytes: 4 * 1024 * 1024,
             record_bytes_max: 16 * 1024 * 1024,
             commit_bytes_max: 4 * 1024 * 1024,
             cache_bytes: 64 * 1024 * 1024,
@@ -77,12 +81,23 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How long the files of a new log are, unless they are of the full length from the beginning. So short that a disk of
+    /// little more than four full ones has room for these next to all of its first.
+    pub(crate) fn young(&self) -> Option<u32> {
+        const BLOCK: u32 = BLOCK_BYTES as u32;
+        let eighth = (self.segment_bytes / 8 / BLOCK * BLOCK).max(4 * BLOCK);
+        (self.young_bytes < self.segment_bytes).then(|| self.young_bytes.min(eighth))
+    }
+
     /// Checks that the sizes fit one another.
     pub(crate) fn check(&self) -> Result<(), LogError> {
         let segment = u64::from(self.segment_bytes);
         let refuse = |why: &str| Err(LogError::Options(why.to_owned()));
         if segment % BLOCK_BYTES != 0 || !(16 * 1024..=1024 * 1024 * 1024).contains(&segment) {
             return refuse("segment_bytes must be whole blocks of 4 KiB, 16 KiB to 1 GiB");
+        }
+        if u64::from(self.young_bytes) % BLOCK_BYTES != 0 || self.young_bytes < 16 * 1024 {
+            return refuse("young_bytes must be whole blocks of 4 KiB, at least 16 KiB");
         }
         if u64::from(self.record_bytes_max) > segment - DATA_OFFSET - COMMIT_BYTES as u64 {
             return refuse("record_bytes_max must leave room for two blocks in a segment");

@@ -21,7 +21,9 @@ pub(crate) const RESERVE_SEGMENTS: usize = 2;
 /// Holds space and nothing else.
 pub(crate) const SPARE_FILE: &str = "spare";
 /// Segments whose length the spare has.
-const SPARE_SEGMENTS: u64 = 2;
+pub(crate) const SPARE_SEGMENTS: u64 = 2;
+/// A spare that is about to take the place of a shorter one.
+const NEXT_SPARE_FILE: &str = "spare.next";
 /// What is left to upkeep, starts and purges, next to a checkpoint.
 const KEPT_BYTES_MIN: u64 = 16 * BLOCK_BYTES;
 
@@ -41,6 +43,8 @@ pub enum Purpose {
 pub(crate) struct Reserve {
     /// The spare is there.
     pub has_spare: bool,
+    /// One is there that was made for the files of a young log: it helps until a longer one has taken its place.
+    pub has_short_spare: bool,
     /// The disk was found full, and neither the spare nor a segment beyond the reserve is there yet.
     pub drains: bool,
     /// The segment being written was one of the reserve.
@@ -50,6 +54,16 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
+    /// The log's files are longer from now on.
+    pub fn outgrow_spare(&mut self) {
+        self.has_short_spare |= std::mem::take(&mut self.has_spare);
+    }
+
+    /// Whether there is one to be spent, however short.
+    pub fn has_any_spare(&self) -> bool {
+        self.has_spare || self.has_short_spare
+    }
+
     /// A prepared segment is taken into use, when there were so many.
     pub fn note_begun(&mut self, ahead: usize) {
         self.begun = ahead <= RESERVE_SEGMENTS;
@@ -74,18 +88,22 @@ impl Log {
 
     /// Whether the segment being written is for draining alone.
     pub(crate) fn is_in_reserve(&self) -> bool {
-        self.reserve.begun && self.ahead.len() < RESERVE_SEGMENTS
+        self.reserve.begun && self.ahead.len() + self.growth.leaving() < RESERVE_SEGMENTS
     }
 
     /// How many prepared segments a record of this purpose may take into use.
     pub(crate) fn usable_ahead(&self, purpose: Purpose) -> usize {
-        let kept = if purpose == Purpose::Fill { RESERVE_SEGMENTS } else { 0 };
-        self.ahead.len().saturating_sub(kept)
+        if purpose == Purpose::Fill {
+            let beyond = self.ahead.len().saturating_sub(RESERVE_SEGMENTS);
+            beyond.min(self.left_to_fill())
+        } else {
+            self.ahead.len()
+        }
     }
 
     /// The part of the last segment that is left to upkeep.
     fn kept_bytes(&self) -> u64 {
-        let room = u64::from(self.options.segment_bytes) - DATA_OFFSET;
+        let room = u64::from(self.file_bytes()) - DATA_OFFSET;
         // Twice, since what exists may have grown.
         let wanted = KEPT_BYTES_MIN + block_aligned(self.reserve.checkpoint_bytes) * 2;
         wanted.min(room / 2 / BLOCK_BYTES * BLOCK_BYTES)
@@ -108,7 +126,7 @@ impl Log {
 
     /// The disk was found full before there was a second segment.
     fn is_alone(&self) -> bool {
-        self.reserve.drains && self.ahead.is_empty()
+        self.reserve.drains && self.ahead.is_empty() && self.growth.leaving() == 0
     }
 
     /// What publishing leaves in the segment being written.
@@ -118,24 +136,31 @@ impl Log {
 
     /// Whether what a full disk still holds is to be made denser, and the spare made again, before anything else.
     pub(crate) fn drains(&mut self) -> bool {
+        let goes_on = self.usable_ahead(Purpose::Fill) > 0;
         let reserve = &mut self.reserve;
-        reserve.drains &= !(reserve.has_spare && self.ahead.len() > RESERVE_SEGMENTS);
+        reserve.drains &= !(reserve.has_spare && goes_on);
         reserve.drains
     }
 
     pub(crate) fn spare_bytes(&self) -> u64 {
-        u64::from(self.options.segment_bytes) * SPARE_SEGMENTS
+        u64::from(self.file_bytes()) * SPARE_SEGMENTS
     }
 
-    /// Finds the spare at the start. One of another length is of no use.
+    /// Finds the spare at the start. One of another length is of no use, but for that of a young log that has grown since.
     pub(crate) fn find_spare(&mut self) -> Result<(), DiskError> {
-        if !self.disk.list()?.iter().any(|name| name == SPARE_FILE) {
+        let names = self.disk.list()?;
+        if names.iter().any(|name| name == NEXT_SPARE_FILE) {
+            self.disk.remove(NEXT_SPARE_FILE)?;
+        }
+        if !names.iter().any(|name| name == SPARE_FILE) {
             return Ok(());
         }
         let wrap = |error| DiskError::new("length of", SPARE_FILE, error);
         let length = self.disk.open(SPARE_FILE, OpenFile::ReadOnly)?.length().map_err(wrap)?;
         self.reserve.has_spare = length == self.spare_bytes();
-        if !self.reserve.has_spare {
+        let short = self.options.young().map(|young| u64::from(young) * SPARE_SEGMENTS);
+        self.reserve.has_short_spare = !self.reserve.has_spare && short == Some(length);
+        if !self.reserve.has_any_spare() {
             self.disk.remove(SPARE_FILE)?;
         }
         Ok(())
@@ -143,7 +168,8 @@ impl Log {
 
     /// Gives the spare's space back here and now; false where there is none.
     pub(crate) fn spend_spare_now(&mut self) -> Result<bool, DiskError> {
-        let had = std::mem::take(&mut self.reserve.has_spare);
+        let had = self.reserve.has_any_spare();
+        (self.reserve.has_spare, self.reserve.has_short_spare) = (false, false);
         if had {
             self.disk.remove(SPARE_FILE)?;
         }
@@ -151,18 +177,22 @@ impl Log {
     }
 }
 
-/// Sets the spare's space aside.
-pub(crate) fn make_spare(disk: &dyn Disk, bytes: u64) -> Result<(), DiskError> {
+/// Sets the spare's space aside. A shorter one stays until the longer one is there whole.
+pub(crate) fn make_spare(disk: &dyn Disk, bytes: u64, replaces: bool) -> Result<(), DiskError> {
+    let name = if replaces { NEXT_SPARE_FILE } else { SPARE_FILE };
     let make = || -> Result<(), DiskError> {
-        let wrap = |error| DiskError::new("allocate", SPARE_FILE, error);
-        let file = disk.open(SPARE_FILE, OpenFile::Fresh)?;
+        let wrap = |error| DiskError::new("allocate", name, error);
+        let file = disk.open(name, OpenFile::Fresh)?;
         file.allocate(bytes).map_err(wrap)?;
         file.sync_data().map_err(wrap)?;
+        if replaces {
+            disk.rename(name, SPARE_FILE)?;
+        }
         disk.sync_directory()
     };
     make().or_else(|error| {
         if error.passes() {
-            disk.remove(SPARE_FILE)?;
+            disk.remove(name)?;
         }
         Err(error)
     })

@@ -11,13 +11,14 @@ use super::cache::{Cache, Extent};
 use super::damage::Damages;
 use super::disk::{Disk, DiskError, DiskLock};
 use super::error::LogError;
+use super::growing::Growth;
 use super::liveness::Readers;
 use super::maintenance::Upkeep;
 use super::manifest::{Manifest, ManifestFiles};
 use super::options::Options;
 use super::position::{Position, block_aligned};
 use super::reading::ReadAhead;
-use super::reserve::{RESERVE_SEGMENTS, Reserve};
+use super::reserve::{Purpose, Reserve};
 use super::segments::{Segment, Segments};
 use super::tail::{Commit, Tail};
 use super::watermark::{Watermark, WatermarkFile};
@@ -54,6 +55,7 @@ pub struct Log {
     pub(crate) segments: Segments,
     pub(crate) ahead: VecDeque<Segment>,
     pub(crate) reserve: Reserve,
+    pub(crate) growth: Growth,
     pub(crate) tail: Tail,
     /// Records made durable since the start.
     pub(crate) records_written: u64,
@@ -180,6 +182,7 @@ impl Log {
             .as_ref()
             .map(DiskError::to_string)
             .or_else(|| self.upkeep.shortage())
+            .or_else(|| self.growth.shortage())
     }
 
     /// Whether something waits for [`Log::request_watermark_sync`]: it is tried again when the host asks.
@@ -272,8 +275,8 @@ impl Log {
     /// Whether there is room to append.
     #[must_use]
     pub fn space(&self) -> Space {
-        let drains = self.reserve.drains || self.upkeep.is_full();
-        match (self.ahead.len() > RESERVE_SEGMENTS, drains) {
+        let drains = self.reserve.drains || self.upkeep.is_full() || self.growth.is_refused();
+        match (self.usable_ahead(Purpose::Fill) > 0, drains) {
             _ if self.stalled.is_some() => Space::Full,
             (true, _) => Space::Ok,
             (false, false) => Space::Preparing,
@@ -290,7 +293,7 @@ impl Log {
     /// How many segment files hold records, and the bytes of all files set aside for segments.
     #[must_use]
     pub fn disk_use(&self) -> (usize, u64) {
-        let files = self.segments.iter().chain(&self.ahead);
+        let files = self.segments.iter().chain(&self.ahead).chain(self.growth.files());
         (
             self.segments.len(),
             files.map(|segment| u64::from(segment.file_bytes)).sum(),

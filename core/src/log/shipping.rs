@@ -252,6 +252,9 @@ impl Log {
                 "commit at {start}: longer than a segment of this log"
             )));
         }
+        if span > room && !self.fits_ahead(span) {
+            return Err(LogError::NoSpace);
+        }
         if self.begins_next(room, span)? {
             self.begin_segment(start, start);
         }

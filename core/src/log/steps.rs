@@ -9,6 +9,17 @@ use super::segment_header::{footer_name, segment_name};
 use super::segments::{Segment, SegmentFiles};
 use super::watermark::WatermarkFile;
 
+/// Makes a file for a segment: its space and its name are durable when this returns.
+pub(crate) fn make_segment(disk: &dyn Disk, name: &str, file_bytes: u32) -> Result<SegmentFiles, DiskError> {
+    let file = disk.open(name, OpenFile::Fresh)?;
+    let wrap = |error| DiskError::new("allocate", name, error);
+    file.allocate(u64::from(file_bytes)).map_err(wrap)?;
+    file.sync_data().map_err(wrap)?;
+    let both = SegmentFiles::beside(disk, name, file)?;
+    disk.sync_directory()?;
+    Ok(both)
+}
+
 pub(crate) fn prepare(
     disk: &dyn Disk,
     files: &ManifestFiles,
@@ -18,12 +29,7 @@ pub(crate) fn prepare(
 ) -> Result<Outcome, DiskError> {
     let name = segment_name(id);
     let make = || -> Result<SegmentFiles, DiskError> {
-        let file = disk.open(&name, OpenFile::Fresh)?;
-        let wrap = |error| DiskError::new("allocate", &name, error);
-        file.allocate(u64::from(file_bytes)).map_err(wrap)?;
-        file.sync_data().map_err(wrap)?;
-        let both = SegmentFiles::beside(disk, &name, file)?;
-        disk.sync_directory()?;
+        let both = make_segment(disk, &name, file_bytes)?;
         files.write(&manifest)?;
         Ok(both)
     };

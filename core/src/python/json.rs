@@ -493,6 +493,7 @@ pub(super) fn statistics(
     let broker = engine.broker_totals();
     let log = state.log();
     let (segments, disk_bytes) = log.disk_use();
+    let (needed_bytes, wanted_bytes) = log.to_set_aside();
     let (scrubbed, rounds) = log.scrubbed_total();
     let damage: Vec<Value> = log
         .damaged_places()
@@ -521,7 +522,8 @@ pub(super) fn statistics(
             "start_position": log.start().0, "end_position": state.end().0, "durable_position": state.committed().0,
             "damaged_places": log.damaged_total(), "damage": damage, "shortage": log.shortage(),
             "scrubbed_records_total": scrubbed, "scrub_rounds_total": rounds,
-            "segments": segments, "disk_bytes": disk_bytes, "rolling_hash": format!("{:016x}", log.rolling_hash().value),
+            "segments": segments, "disk_bytes": disk_bytes, "needed_bytes": needed_bytes, "wanted_bytes": wanted_bytes,
+            "rolling_hash": format!("{:016x}", log.rolling_hash().value),
         },
         "commit_times": commit_times.map(histogram), "confirm_times": histogram(&figures.confirms),
         "refused": figures.refused, "cut": figures.cut,

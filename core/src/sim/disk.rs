@@ -395,6 +395,12 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let world = lock(&self.world);
+        let space = world.faults.space_bytes?;
+        Some(space.saturating_sub(world.used_bytes()))
+    }
+
     fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
         let mut world = lock(&self.world);
         let wrap = |error| DiskError::new("lock", name, error);

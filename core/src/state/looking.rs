@@ -1,6 +1,6 @@
 //! Looking without changing: who holds what, figures for people.
 
-use crate::log::{Position, Space};
+use crate::log::Position;
 
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
@@ -78,7 +78,7 @@ impl State {
     /// matter of moments.
     #[must_use]
     pub fn is_preparing(&self, bytes: u64) -> bool {
-        self.log.space() == Space::Preparing && self.lacks_room(bytes)
+        self.log.failed().is_none() && self.log.is_preparing(bytes)
     }
 
     /// What is in flight of a source with a holder that `is_holder` knows, in order; without what is acknowledged in an

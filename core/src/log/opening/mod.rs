@@ -12,6 +12,7 @@ use crate::log::cache::Cache;
 use crate::log::disk::{Disk, DiskError, DiskLock, OpenFile, read_places};
 use crate::log::error::LogError;
 use crate::log::footer::Footer;
+use crate::log::growing::Growth;
 use crate::log::guarded::GuardedDisk;
 use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::options::{OpenMode, Options};
@@ -191,9 +192,10 @@ fn create(disk: &dyn Disk, options: &Options) -> Result<Files, LogError> {
     let name = segment_name(id);
     let wrap = |error| DiskError::new("create", &name, error);
     let file = disk.open(&name, OpenFile::Fresh)?;
-    file.allocate(u64::from(options.segment_bytes)).map_err(wrap)?;
+    let file_bytes = options.young().unwrap_or(options.segment_bytes);
+    file.allocate(u64::from(file_bytes)).map_err(wrap)?;
     if options.zero_fill {
-        let zeros = vec![0; FIRST_FILL_BYTES.min(u64::from(options.segment_bytes)) as usize];
+        let zeros = vec![0; FIRST_FILL_BYTES.min(u64::from(file_bytes)) as usize];
         crate::log::disk::write_all(file.as_ref(), 0, &mut [std::io::IoSlice::new(&zeros)]).map_err(wrap)?;
     }
     file.sync_data().map_err(wrap)?;
@@ -206,7 +208,7 @@ fn create(disk: &dyn Disk, options: &Options) -> Result<Files, LogError> {
         sealed_epoch: 0,
         entries: vec![Entry {
             id,
-            file_bytes: options.segment_bytes,
+            file_bytes,
             ..Entry::default()
         }],
     };
@@ -452,6 +454,7 @@ impl Opening {
         } = self;
         let mode = options.mode;
         let mut log = Log {
+            growth: Growth::found(&options, segments.iter().chain(&ahead)),
             disk,
             cache: Cache::new(options.cache_bytes),
             options,

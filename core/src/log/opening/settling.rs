@@ -142,7 +142,7 @@ impl Log {
 
     /// Prepared segments of another length than is wanted now: the largest record must fit into every one.
     fn drop_misfits(&mut self) -> Result<(), LogError> {
-        let wanted = self.options.segment_bytes;
+        let wanted = self.file_bytes();
         let (fit, misfits): (VecDeque<Segment>, VecDeque<Segment>) = std::mem::take(&mut self.ahead)
             .into_iter()
             .partition(|segment| segment.file_bytes == wanted);

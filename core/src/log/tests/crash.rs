@@ -6,7 +6,7 @@ use crate::log::guarded::GuardedDisk;
 use crate::sim::Faults;
 
 /// Works on a log until something stops it: appends, commits, upkeep, reads, holds.
-fn work(host: &mut Host, random: &mut Random, steps: u64) -> Result<(), String> {
+pub(super) fn work(host: &mut Host, random: &mut Random, steps: u64) -> Result<(), String> {
     let payload_max = [100, 1500, 9000][random.below(3) as usize];
     for _ in 0..steps {
         match random.below(12) {

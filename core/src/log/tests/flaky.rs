@@ -108,6 +108,10 @@ impl Disk for Folder {
         Ok(())
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
         Err(DiskError::new("lock", name, io::ErrorKind::WouldBlock.into()))
     }

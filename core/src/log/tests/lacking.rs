@@ -61,6 +61,10 @@ impl Disk for Refusing {
         self.inner.sync_directory()
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes()
+    }
+
     fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
         self.inner.lock(name)
     }

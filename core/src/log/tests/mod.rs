@@ -20,6 +20,7 @@ mod syncs;
 mod told;
 mod upkeep;
 mod verifying;
+mod young;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

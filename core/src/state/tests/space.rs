@@ -110,7 +110,20 @@ fn what_comes_back_and_waits_leaves_the_room_that_is_kept_for_taking_out() {
 
 /// A store that is full of small messages which came many to a write.
 fn full_of_small_ones(space_bytes: u64) -> (Bench, DestinationId, u64) {
-    let mut bench = Bench::new();
+    filled_with_small_ones(Bench::new(), space_bytes)
+}
+
+/// A store that is young, on a disk that has no room for it to grow.
+fn young_and_full() -> (Bench, DestinationId, u64) {
+    let mut options = small_options();
+    (options.log.young_bytes, options.log.segment_bytes) = (options.log.segment_bytes, 4 << 20);
+    let (mut bench, queue, sent) = filled_with_small_ones(Bench::on(SimDisk::new(1), options), 6_000_000);
+    assert!(bench.state().log().is_young() && bench.state().log().space() == crate::log::Space::Full);
+    assert!(sent > 400, "{sent}");
+    (bench, queue, sent)
+}
+
+fn filled_with_small_ones(mut bench: Bench, space_bytes: u64) -> (Bench, DestinationId, u64) {
     let queue = bench.queue("orders", Properties::default());
     bench.disk.set_faults(Faults {
         space_bytes: Some(space_bytes),
@@ -189,8 +202,45 @@ fn a_full_disk_is_drained_by_single_acknowledgements_in_whatever_order() {
 }
 
 #[test]
+fn a_young_store_without_room_to_grow_is_drained_by_single_acknowledgements_and_used_again() {
+    let (mut bench, queue, sent) = young_and_full();
+    let mut random = crate::sim::Random::new(7);
+    for round in 0..3 {
+        let drained = bench.drain_alone(queue.source(), |sequences| {
+            for at in (1..sequences.len() * usize::from(round > 0)).rev() {
+                sequences.swap(at, random.below(at as u64 + 1) as usize);
+            }
+        });
+        assert!(round > 0 || drained as u64 == sent);
+        for _ in 0..5 {
+            bench.state().request_watermark_sync();
+            bench.settle();
+        }
+        let again = fill(&mut bench, queue);
+        assert!(again * 8 > sent / 2, "only {again} of 8 kB after {sent} of 1 kB");
+        bench.restart();
+    }
+    // There is room again, which it finds by itself.
+    bench.disk.set_faults(Faults::default());
+    bench.drain_alone(queue.source(), |_| {});
+    for _ in 0..20 {
+        bench.state().request_watermark_sync();
+        bench.settle();
+    }
+    assert!(!bench.state().log().is_young());
+    for _ in 0..500 {
+        bench.send(queue, &Message::text("once more".to_owned()));
+        bench.settle();
+    }
+}
+
+#[test]
 fn a_broker_that_dies_at_any_point_of_draining_a_full_disk_starts_and_goes_on() {
-    let (mut bench, queue, sent) = full_of_small_ones(4_000_000);
+    drain_over_deaths(full_of_small_ones(4_000_000));
+    drain_over_deaths(young_and_full());
+}
+
+fn drain_over_deaths((mut bench, queue, sent): (Bench, DestinationId, u64)) {
     let mut random = crate::sim::Random::new(3);
     let mut taken = 0;
     while let Some((_, sequence, _)) = bench.take(queue.source()) {
