@@ -3,7 +3,6 @@
 //! A refused upload is remembered until its message comes, so that this is told which limit it was. A connection may have
 //! so many of them remembered one by one; of more only is known that there were some, and the last limit.
 
-use super::crc32::crc32;
 use super::errors::{Refused, over_limit};
 use rustc_hash::FxHashMap;
 
@@ -54,7 +53,7 @@ pub struct Body {
     pub bytes: Vec<u8>,
     /// The size of the whole, as its client has told; 0: it did not, and nothing of it is kept when its stream breaks.
     pub whole: u64,
-    /// The CRC-32 of what has come, where the size of the whole was told.
+    /// The CRC-32 of what has come, which clients have at hand without any package, where the size of the whole was told.
     pub sum: u32,
 }
 
@@ -73,7 +72,9 @@ impl Body {
     pub fn add(&mut self, data: &[u8]) {
         let room = self.bytes.capacity() - self.bytes.len();
         if self.whole != 0 {
-            self.sum = crc32(self.sum, data);
+            let mut sum = crc32fast::Hasher::new_with_initial(self.sum);
+            sum.update(data);
+            self.sum = sum.finalize();
             if room < data.len() {
                 // Twice as much each time, but no more than there will be.
                 let left = usize::try_from(self.whole)

@@ -218,7 +218,7 @@ impl Engine {
         }
         let limit = u64::from(self.settings.limits.unacknowledged_messages);
         let stream = session.stream;
-        if session.stopped || session.unacknowledged >= limit {
+        if session.stopped || session.transactions.has_undone() || session.unacknowledged >= limit {
             return Handed::NoRoom;
         }
         if self

@@ -11,7 +11,6 @@ mod confirms;
 mod connection;
 mod consumer;
 mod consuming;
-mod crc32;
 mod damaged;
 mod dispatch;
 #[allow(clippy::module_inception)]

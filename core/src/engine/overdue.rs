@@ -2,7 +2,8 @@
 //!
 //! There is no timer for each: all that are open are looked at when the oldest of them may be due, and not more often than a
 //! small part of the limit allows, so that one may be open for so much longer. Whatever comes of a transaction afterwards is
-//! refused, or goes back where it came from; what remains of it here is the answer that its commit gets.
+//! refused, or goes back where it came from; what remains of it here is the answer that its commit gets. Until its client
+//! ends it the session is handed nothing: an application that hangs would get what it held once more.
 
 use super::engine::Engine;
 use super::errors::{Refused, over_limit, refuse};

@@ -37,7 +37,8 @@ impl Engine {
             owner: key,
             number: frame.transaction,
         };
-        match verb {
+        let waits = session.transactions.has_undone();
+        let handled = match verb {
             Verb::Unspecified => Err(refuse(
                 ErrorCode::InvalidArgument,
                 "verb",
@@ -56,7 +57,12 @@ impl Engine {
                 self.state.rollback_prepared(&xid).map_err(|error| of_state(&error))?;
                 Ok(transacted(0, None, true))
             }
+        };
+        if waits {
+            // It knows now that one was undone, and is handed messages again.
+            self.wake_session(key);
         }
+        handled
     }
 
     fn commit(&mut self, key: u64, tx: Tx) -> Handled {

@@ -53,6 +53,8 @@ pub struct Transaction {
 pub struct Transactions {
     open: FxHashMap<u64, Transaction>,
     overflow: Option<Refused>,
+    /// How many of those that are open are undone.
+    undone: u32,
 }
 
 impl Transactions {
@@ -107,10 +109,17 @@ impl Transactions {
     /// A transaction is rolled back before its client asks for it: why it cannot be committed, and what was received in it.
     pub fn note_undone(&mut self, number: u64, cause: &Refused) -> Option<(Refused, BTreeSet<(SourceId, u64)>)> {
         let open = self.open.get_mut(&number)?;
+        self.undone += u32::from(!open.is_undone);
         open.is_undone = true;
         open.sent = Sent::default();
         let failed = open.failed.get_or_insert_with(|| cause.clone());
         Some((failed.clone(), open.received.clone()))
+    }
+
+    /// Whether one of them is undone and not ended: until its client does that, which may hang, nothing more is its.
+    #[must_use]
+    pub fn has_undone(&self) -> bool {
+        self.undone > 0
     }
 
     /// Messages that the application had received are its session's no more: its client gives them back.
@@ -129,7 +138,9 @@ impl Transactions {
 
     /// Takes a transaction out, to be decided; None when nothing was sent or acknowledged in it.
     pub fn end(&mut self, number: u64) -> Option<Transaction> {
-        self.open.remove(&number).or_else(|| {
+        let ended = self.open.remove(&number);
+        self.undone -= u32::from(ended.as_ref().is_some_and(|open| open.is_undone));
+        ended.or_else(|| {
             let failed = Some(self.overflow.clone()?);
             Some(Transaction {
                 failed,
@@ -140,6 +151,7 @@ impl Transactions {
 
     /// Puts back what was taken out and not decided.
     pub fn go_on(&mut self, number: u64, transaction: Transaction) {
+        self.undone += u32::from(transaction.is_undone);
         self.open.insert(number, transaction);
     }
 
@@ -158,6 +170,7 @@ impl Transactions {
 
     /// Takes all out, in the order of their numbers.
     pub fn end_all(&mut self) -> Vec<u64> {
+        self.undone = 0;
         let mut numbers: Vec<u64> = self.open.drain().map(|(number, _)| number).collect();
         numbers.sort_unstable();
         numbers
