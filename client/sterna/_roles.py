@@ -213,6 +213,9 @@ class PartRole(Ending, Protocol):
     async def close(self, *, failed: bool) -> None:
         """Ends it."""
 
+    def on_transaction_ended(self, ended: Any) -> None:
+        """The broker has rolled a transaction back by itself."""
+
     def fail(self, error: errors.SternaError) -> None:
         """It is over."""
 
