@@ -17,6 +17,7 @@ _SMALL_SEGMENTS = {"log": {"segmentBytes": 2**20}, "limits": {"messageBytes": 2*
 _NAMED = "names go with policy named"
 _WITHIN = "requests are more than limits allow"
 _SEGMENT = "limits.messageBytes may be half of log.segmentBytes at most"
+_OPEN_MS = "must be 0 or from 100 to 86400000"
 _MEANT = "anybody on the network may read or do everything: insecure: true says that this is meant"
 
 
@@ -115,6 +116,8 @@ def _pods() -> list[Case]:
         _taken({**CLUSTER, "settings": {"limits": {"messageBytes": 33_554_432}}}),
         _refused({**CLUSTER, "settings": {"limits": {"messageBytes": 33_554_433}}}, _SEGMENT),
         _refused({**CLUSTER, "settings": {"log": {"segmentBytes": 33_554_431}}}, _SEGMENT),
+        *(_taken({**CLUSTER, "settings": {"limits": {"transactionMs": value}}}) for value in (0, 100, 86_400_000)),
+        *(_refused({**CLUSTER, "settings": {"limits": {"transactionMs": value}}}, _OPEN_MS) for value in (1, 99)),
         _taken(pod(resources={"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}})),
         _refused(pod(resources={"requests": {"cpu": "a lot"}}), "should match", "must be an amount"),
         _taken(pod(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "2048Mi"}})),
