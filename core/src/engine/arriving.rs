@@ -9,6 +9,10 @@ use rustc_hash::FxHashMap;
 /// So many refused uploads of a connection are remembered one by one.
 pub const REFUSED_MAX: u32 = 1_024;
 
+/// A producer may have so many bodies, however small: each takes some room beside its bytes. Larger ones reach the limit of
+/// their connection long before.
+const BODIES_MAX: usize = 16_384;
+
 /// The limit that an upload went beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
@@ -110,6 +114,12 @@ impl Uploads {
         self.bodies.is_empty() && self.refused.is_empty()
     }
 
+    /// Whether there are so many bodies that no other one may begin.
+    #[must_use]
+    pub fn is_full_for(&self, upload_id: u64) -> bool {
+        self.bodies.len() >= BODIES_MAX && !self.bodies.contains_key(&upload_id)
+    }
+
     /// Takes out what its client may come back for: whose size it has told, and of which so many bytes have come.
     pub fn take_resumable(&mut self, bytes_min: u64) -> Vec<(u64, Body)> {
         let is_resumable = |body: &Body| body.whole != 0 && body.bytes.len() as u64 >= bytes_min;
@@ -161,6 +171,16 @@ impl Uploads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_bodies_begin_than_so_many_however_small() {
+        let mut uploads = Uploads::default();
+        for upload_id in 0..BODIES_MAX as u64 {
+            assert!(!uploads.is_full_for(upload_id));
+            uploads.bodies.insert(upload_id, Body::new(0));
+        }
+        assert!(uploads.is_full_for(u64::MAX) && !uploads.is_full_for(3));
+    }
 
     #[test]
     fn so_many_refusals_are_remembered_one_by_one_and_of_others_that_there_were_some() {

@@ -3,7 +3,7 @@
 //! There is no timer for each: all that are open are looked at when the oldest of them may be due, and not more often than a
 //! small part of the limit allows, so that one may be open for so much longer. Whatever comes of a transaction afterwards is
 //! refused, or goes back where it came from; what remains of it here is the answer that its commit gets. Until its client
-//! ends it the session is handed nothing: an application that hangs would get what it held once more.
+//! ends it the session is handed nothing, if it knows of all that: an application that hangs would get what it held again.
 
 use super::engine::Engine;
 use super::errors::{Refused, over_limit, refuse};
@@ -146,6 +146,7 @@ impl Engine {
         let limits = &self.settings.limits;
         let (limit_of_all, limit) = (limits.transactions, u64::from(limits.transaction_messages));
         let now_ms = self.now.monotonic_ms;
+        session.transactions.tells = true;
         session.transactions.begin(tx.number, limit_of_all, now_ms)?;
         self.watch_transactions();
         let seen = Seen::of(&frame.sets);

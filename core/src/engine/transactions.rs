@@ -55,6 +55,8 @@ pub struct Transactions {
     overflow: Option<Refused>,
     /// How many of those that are open are undone.
     undone: u32,
+    /// Its client has said what the application was handed, and so knows that transactions may be undone.
+    pub tells: bool,
 }
 
 impl Transactions {
@@ -116,10 +118,11 @@ impl Transactions {
         Some((failed.clone(), open.received.clone()))
     }
 
-    /// Whether one of them is undone and not ended: until its client does that, which may hang, nothing more is its.
+    /// Whether one of them is undone and not ended: until its client does that, whose application may hang, nothing more is
+    /// its. One that does not know of this would wait for ever.
     #[must_use]
     pub fn has_undone(&self) -> bool {
-        self.undone > 0
+        self.tells && self.undone > 0
     }
 
     /// Messages that the application had received are its session's no more: its client gives them back.

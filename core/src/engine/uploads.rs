@@ -6,7 +6,8 @@
 //!
 //! When a stream breaks, what came of bodies whose size was told is kept for a while ([`super::kept_uploads`]). The producer
 //! that comes back by its incarnation and token asks for it, and goes on from there. It may come before the broker has
-//! noticed that its stream is gone: then the bodies are taken from the producer that it was.
+//! noticed that its stream is gone: then the producer that it was is expelled, so that nothing of the old stream passes what
+//! comes again.
 
 use super::arriving::{Body, Over};
 use super::engine::Engine;
@@ -48,7 +49,9 @@ impl Engine {
         let end = chunk.offset.saturating_add(chunk.data.len() as u64);
         let over = if end.max(chunk.body_bytes) > message_bytes {
             Some(Over::Message(message_bytes))
-        } else if (connection.upload_bytes + more).max(chunk.body_bytes) > upload_bytes {
+        } else if (connection.upload_bytes + more).max(chunk.body_bytes) > upload_bytes
+            || uploads.is_full_for(chunk.upload_id)
+        {
             Some(Over::Connection(upload_bytes))
         } else {
             None
@@ -116,11 +119,13 @@ impl Engine {
         let Some(connection_key) = self.connection_of(session) else {
             return claimed;
         };
-        let before = self
-            .uploading
-            .get(&incarnation)
-            .copied()
-            .filter(|&key| key != producer_key);
+        let Some(connection) = self.connections.get(&connection_key) else {
+            return claimed;
+        };
+        let user = connection.identity.user.clone();
+        if !open.uploads.is_empty() {
+            self.expel_before(producer_key, incarnation, &user);
+        }
         for &upload_id in &open.uploads {
             let is_there = |engine: &Self| {
                 let producer = engine.producers.get(&producer_key);
@@ -129,7 +134,7 @@ impl Engine {
             if is_there(self) {
                 continue; // asked for twice
             }
-            let Some(body) = self.kept_body(before, connection_key, (incarnation, upload_id)) else {
+            let Some(body) = self.kept_uploads.claim(&user, (incarnation, upload_id)) else {
                 continue;
             };
             let Some(connection) = self.connections.get_mut(&connection_key) else {
@@ -155,28 +160,20 @@ impl Engine {
         claimed
     }
 
-    /// What is kept of an upload, or what its producer of `before` has, whose stream is not known to be broken yet: the longer.
-    fn kept_body(&mut self, before: Option<u64>, connection_key: u64, place: (u64, u64)) -> Option<Body> {
-        let user = self.connections.get(&connection_key)?.identity.user.clone();
-        let kept = self.kept_uploads.claim(&user, place);
-        let session = before.and_then(|key| self.producers.get(&key)).map(|one| one.session);
-        let owner = session.and_then(|session| self.connection_of(session));
-        let is_the_same = owner
-            .and_then(|owner| self.connections.get(&owner))
-            .is_some_and(|owner| owner.identity.user == user);
-        let live = match (before, owner) {
-            (Some(before), Some(owner)) if is_the_same => self.remove_resumable(before, owner, place.1),
-            _ => None,
+    /// Ends the producer that the one that came back was, where its stream is not known to be broken yet, and keeps its bodies.
+    fn expel_before(&mut self, key: u64, incarnation: u64, user: &str) {
+        let before = self.uploading.get(&incarnation).copied();
+        let Some(before) = before.filter(|&before| before != key) else {
+            return;
         };
-        match (kept, live) {
-            (Some(kept), Some(live)) if kept.bytes.len() > live.bytes.len() => Some(kept),
-            (kept, live) => live.or(kept),
+        let session = self.producers.get(&before).map(|producer| producer.session);
+        let owner = session.and_then(|session| self.connection_of(session));
+        let owner = owner.and_then(|owner| self.connections.get(&owner));
+        if owner.is_some_and(|owner| *owner.identity.user == *user) {
+            self.keep_uploads_of(before);
+            let message = "The producer came back over another stream, and goes on there.";
+            self.expel_producer(before, refuse(ErrorCode::Conflict, "incarnation", message));
         }
-    }
-
-    fn remove_resumable(&mut self, producer: u64, connection: u64, upload_id: u64) -> Option<Body> {
-        let found = self.producers.get(&producer)?.uploads.bodies.get(&upload_id)?;
-        (found.whole != 0).then(|| self.remove_upload(producer, connection, upload_id))?
     }
 
     /// The body that a message publishes; empty for messages that carry theirs. Refuses what is larger than a message may be.

@@ -153,7 +153,8 @@ impl Disk for FileDisk {
 
     fn free_bytes(&self) -> Option<u64> {
         let system = rustix::fs::fstatvfs(&self.names).ok()?;
-        Some(system.f_bavail.saturating_mul(system.f_frsize))
+        // Some file systems of users' own programs do not know their size.
+        (system.f_blocks > 0).then(|| system.f_bavail.saturating_mul(system.f_frsize))
     }
 
     fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
