@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import sterna
-from sterna_broker.cluster import member, strays
+from sterna_broker.cluster import member
 from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions, cluster_options
 from sterna_etcd import Etcd
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow_callbacks(30_000)
 @pytest.fixture
 async def node(tier_etcd: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """A broker of a cluster, in this process; what is unused for two seconds is given up."""
-    monkeypatch.setattr(strays, "_UNUSED_S", 2.0)
+    monkeypatch.setattr(member, "_UNUSED_S", 2.0)
     monkeypatch.setattr(member, "_PRUNE_S", 0.0)
     with RunningEtcd(tmp_path / "etcd") as etcd:
         joined = cluster_options(etcd=etcd.urls, cluster=NAME, name="b0")

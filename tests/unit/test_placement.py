@@ -90,7 +90,7 @@ def test_a_bridge_to_a_topic_that_has_to_be_elsewhere_says_so() -> None:
     found = view(pattern="b1")
     found.homes[HomeKey("topic", "other")] = Stored(HomeRecord(broker="b0"), 1, 1)
     read: Any = from_document(bridge, "test")
-    where = "it leads over several brokers: topic 'other' on b0, topic 'app.x' on b1; what of that holds"
+    where = "it leads over several brokers: topic 'other' on b0, topic 'app.x' on b1; delete the bridge and"
     assert placement.spanning(found, read).startswith(where)
 
 

@@ -84,8 +84,8 @@ async def test_topics_that_are_opened_where_nobody_has_heard_of_their_subscripti
 
 
 @staged
-async def test_ends_that_are_kept_apart_come_together_as_the_bridges_state_says(stage: Stage) -> None:
-    """Each lives where its manifest says, until one of them does not say so any more."""
+async def test_ends_on_several_brokers_come_together_as_the_bridges_state_says(stage: Stage) -> None:
+    """What is empty is deleted with the bridge, and described again behind it: it then goes where the others are."""
     cluster, connections = await _three(stage, slow=0.0)
     bridge = manifest("Bridge", "brings", "source: {topic: news}, targets: [{queue: letters}]")
     async with sterna.admin.connect(cluster.url("b1")) as admin:
@@ -95,8 +95,12 @@ async def test_ends_that_are_kept_apart_come_together_as_the_bridges_state_says(
         await cluster.until_home("queue", "letters", "b1")
         await admin.apply(bridge)
         await cluster.until(
-            lambda: _says(cluster, "refused", "topic 'news' on b0, queue 'letters' on b1; what of that")
+            lambda: _says(cluster, "refused", "topic 'news' on b0, queue 'letters' on b1; delete the bridge")
         )
+        await admin.delete("Bridge", "brings")
+        await admin.delete("Queue", "letters")
+        await cluster.until_home("queue", "letters", "")
+        await admin.apply(bridge)
         await admin.apply(manifest("Queue", "letters"))
         await cluster.until_home("queue", "letters", "b0")
         await cluster.until(lambda: _says(cluster, "applied", ""))

@@ -27,7 +27,7 @@ Where the whole cluster is to go when it is empty, nothing moves: all that lives
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import structlog
 from sterna_etcd import Claim, HomeKey
@@ -36,14 +36,13 @@ from sterna_resources import names
 from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
-from sterna_broker.cluster.holding import Held, Uses, durables_at, held_of, is_elsewhere
+from sterna_broker.cluster.holding import Held, durables_at, held_of, is_elsewhere
 from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.left_behind import LeftBehind
-from sterna_broker.cluster.meeting import Apart
-from sterna_broker.cluster.placement import Groups, belonging, bound_to, least_loaded, led_away, loads, whole
+from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, led_away, loads
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.configuration.objects import ObjectSet
-from sterna_broker.configuration.patterns import matches
+from sterna_broker.configuration.patterns import matches, overlap
 from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="drain")
@@ -209,9 +208,9 @@ class Drain:
     async def _empty(
         self, keys: list[HomeKey], objects: ObjectSet, record: DrainRecord | None, *, is_following: bool = False
     ) -> None:
-        """Moves the groups of these names; if `is_following` what of them is left behind, as some have gone, or may.
+        """Moves the groups of these names; if `is_following` those of which some have gone, or may have.
 
-        What hangs on that only by what is elsewhere is not left behind. `record` is the order; None: there is none now.
+        `record` is the order; None: there is none any more.
         """
         view, name, force = self._homes.view, self._homes.name, record is not None and record.force
         groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
@@ -226,18 +225,14 @@ class Drain:
                 break  # Somebody has thought better of it, or wants it otherwise.
             if key in seen or not self._is_here(key):
                 continue
-            group = belonging(view, key, groups)
+            group = self._group(key, groups)
             seen |= group
             in_doubt = any(self._homes.is_leaving(one) for one in group)
             if not in_doubt and all(view.home(one.kind, one.name) in (None, name) for one in group):
                 self._behind -= group  # Nothing has gone.
                 if is_following:
                     continue
-            if is_following:
-                tied = whole(view, objects)
-                group_here = set[HomeKey]().union(*(belonging(view, one, tied) for one in self._behind & group))
-                self._behind |= {one for one in group_here if self._is_here(one)}
-            mine = self._of_group(group, is_following=is_following)
+            mine = sorted((one for one in group if self._is_here(one)), key=_by_name)
             here = {one: held[one] for one in mine if one in held}
             if not force and any(one.messages or one.durables for one in here.values()):
                 self._close(here, CLOSED)
@@ -245,14 +240,20 @@ class Drain:
                 continue
             if self._homes.has_doubts and not in_doubt:
                 continue  # Nobody knows how long that lasts, and what has left is open nowhere.
-            if not force and self._parts(mine, here, sources):
-                continue
+            bridges = {claim for one in mine for claim in sources.get(one, ())}
+            if bridges and not force:
+                self._close(here, CLOSED)
+                if bridges - self.parted:
+                    self.parted |= bridges
+                    self._hold_back(one for one in mine if one in sources)
+                    self.shut()
+                    continue
             if len(group) > 1 and not await self._left_behind.note(self._behind.union(mine)) and not force:
                 self._stays |= {key: f"{key.kind} '{key.name}' waits for room in the data folder" for key in mine}
                 continue
             if self._order() != record:
                 break
-            if set(self._of_group(group, is_following=is_following)) != set(mine):
+            if {one for one in group if self._is_here(one)} != set(mine):
                 continue  # One has come while that was written down, and would be left here alone: looked at anew.
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             together = self._gathers_at(group)
@@ -266,63 +267,6 @@ class Drain:
         await self._left_behind.forget_all_but(self._behind)
         if not is_following:
             await self._send_after()
-
-    def _of_group(self, group: set[HomeKey], *, is_following: bool) -> list[HomeKey]:
-        """Those of a group that are here and have to leave."""
-        leaving = group & self._behind if is_following else group
-        return sorted((one for one in leaving if self._is_here(one)), key=_by_name)
-
-    def _parts(self, mine: Iterable[HomeKey], here: dict[HomeKey, Held], sources: dict[HomeKey, set[Claim]]) -> bool:
-        """Closes what bridges lead from or to, and parts from these; whether the engine has to be told so first."""
-        bridges = {claim for one in mine for claim in sources.get(one, ())}
-        if bridges:
-            self._close(here, CLOSED)
-        if not bridges - self.parted:
-            return False
-        self.parted |= bridges
-        self._hold_back(one for one in mine if one in sources)
-        self.shut()
-        return True
-
-    async def gather(self, wanted: Sequence[Apart], objects: ObjectSet) -> None:
-        """Moves each of these to where it is to live, if it is not used: see `tidying`. Nobody has given an order.
-
-        What has to leave together with one goes along, or it stays. What was closed meanwhile and has not left is open
-        again with `hold_again` and `reopen`, unless it is to follow others now. Bridges that hold here are parted from
-        first: then it has to be called again, once the engine has been told.
-        """
-        view, name, sources = self._homes.view, self._homes.name, _sources(objects)
-        tied = await asyncio.to_thread(whole, view.copy(), objects)
-        held = held_of(self._homes, self._engine)
-        for apart in wanted:
-            await asyncio.sleep(0)
-            if self._order() is not None or self._behind or self._homes.has_doubts:
-                break  # Whoever has given an order is first, and so is what has been left behind.
-            unit = belonging(view, apart.key, tied)
-            mine = sorted((one for one in unit if self._is_here(one)), key=_by_name)
-            if not self._may_go(apart, unit) or self._parts(
-                mine, {one: held[one] for one in mine if one in held}, sources
-            ):
-                continue
-            if len(mine) > 1:
-                is_noted = await self._left_behind.note(self._behind.union(mine))
-                if not is_noted or self._order() is not None or not self._may_go(apart, unit):
-                    continue
-            mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
-            places = {one: view.home(one.kind, one.name) for one in unit.union(apart.homes)}
-            others = {one: home for one, home in places.items() if home != name}
-            await self._move(mine, held, apart.place, others, force=False, has_order=False)
-        await self._left_behind.forget_all_but(self._behind)
-
-    def _may_go(self, apart: Apart, unit: Iterable[HomeKey]) -> bool:
-        """Whether what has to go together is all here and not used, and is to live elsewhere still."""
-        homes, uses = self._homes, Uses(self._homes, self._engine)
-        here = [one for one in unit if self._is_here(one)]
-        return (
-            apart.holds(homes.view)
-            and all(homes.view.home(one.kind, one.name) in (None, homes.name) for one in unit)
-            and not any(uses.of(one) for one in here)
-        )
 
     def _order(self) -> DrainRecord | None:
         standing = self._homes.view.drains.get(self._homes.name)
@@ -373,6 +317,23 @@ class Drain:
         """Whether messages are here of what lives on another broker: see `served`."""
         return held.messages > 0 and is_elsewhere(self._homes, key)
 
+    def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
+        """All that has to move with a name, found step by step."""
+        view, found, new = self._homes.view, set[HomeKey](), {key}
+        others = {one for one in view.homes if one.kind != "queue"}
+        while new:
+            one = new.pop()
+            found.add(one)
+            related = set(groups.of(one))
+            if one.kind == "topic":
+                related |= {HomeKey("pattern", pattern) for pattern, _ in view.pattern_index.matching(one.name)}
+            elif one.kind == "pattern":
+                # A pattern that overlaps, too: on another broker, what both match could be opened nowhere.
+                related |= {other for other in others if overlap(one.name, other.name)}
+            others -= related
+            new |= related - found
+        return found
+
     def _close(self, held: dict[HomeKey, Held], reason: RefusedError) -> None:
         """Closes what is not closed yet. What was deleted and made again is open, and has another number."""
         for key, one in held.items():
@@ -402,12 +363,11 @@ class Drain:
         others: dict[HomeKey, str | None],
         *,
         force: bool,
-        has_order: bool = True,
     ) -> None:
         """Gives keys of one group a new home, in this order; `together`: where others of the group live already.
 
         `others`: where the rest of the group was when this was chosen. Once it is elsewhere, or has a home, it is
-        chosen anew. `has_order`: what cannot leave now is to leave later.
+        chosen anew.
 
         Patterns are the first: from then on what hangs on them holds at the new home before a topic can be opened
         there. What matches takes nothing from before that: nobody would come for it here any more. If one of the group
@@ -437,7 +397,7 @@ class Drain:
                     self._stays[key] = why
                     return False
                 self._stays[key] = self._engine.leave(key, told)
-                if self._stays[key] and key in held and not force and has_order:
+                if self._stays[key] and key in held and not force:
                     # What came since we looked, or waits for the end of a transaction: no more may follow it.
                     self._close({key: held[key]}, CLOSED)
                 return not self._stays[key] or force
@@ -446,7 +406,7 @@ class Drain:
             if not await self._homes.move(key, target, leave, is_bound=is_begun and not force):
                 # Where nothing has left because etcd is away, nothing is different from before. Where nobody knows,
                 # what comes behind takes nothing: what has gone might miss it.
-                if is_begun or (self._homes.is_leaving(key) and (has_order or len(keys) > 1)):
+                if is_begun or self._homes.is_leaving(key):
                     self._behind |= set(keys[number:])
                 if not force and (key in self._behind or self._stays.get(key)):
                     self._close_rest(keys[number:], held)

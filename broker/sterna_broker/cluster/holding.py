@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from sterna_etcd import Claim, HomeKey
+from sterna_etcd import HomeKey
 from sterna_resources import names
 
 from sterna_broker.cluster.homes import Homes
@@ -65,50 +64,9 @@ def held_of(homes: Homes, engine: EngineView) -> dict[HomeKey, Held]:
     return found
 
 
-class Uses:
-    """What keeps names here that nobody has ordered away, as it is now: subscriptions are listed once, if at all."""
-
-    def __init__(self, homes: Homes, engine: EngineView) -> None:
-        self._homes = homes
-        self._engine = engine
-
-    @cached_property
-    def _durables(self) -> list[_Row]:
-        return list(self._engine.rows("durable").values())
-
-    @cached_property
-    def _subscriptions(self) -> list[_Row]:
-        return list(self._engine.rows("subscription").values())
-
-    def of(self, key: HomeKey) -> str:
-        """Messages, who consumes, who subscribes durably, an order to delete it. Empty: none.
-
-        Producers keep nothing: they follow, and send again what was under way. What is being deleted stays where that
-        is carried out: its new home would do so anew.
-        """
-        stored = self._homes.view.configs.get(Claim(key.kind.capitalize(), key.name))
-        if stored is not None and stored.record.deleting is not None:
-            return "is being deleted"
-        if key.kind == "pattern":
-            rows = [row for row in (*self._subscriptions, *self._durables) if key_of(row) == key]
-        else:
-            rows = [row] if (row := self._engine.row(key)) is not None else []
-        if messages := sum(messages_of(row) for row in rows):
-            return f"holds {messages} message{'' if messages == 1 else 's'}"
-        if any(int(row["statistics"].get("consumers", 0)) for row in rows):
-            return "is being consumed"
-        if key.kind != "queue" and _durables_of(self._homes, self._durables, key):
-            return "is subscribed to durably by clients"
-        return ""
-
-
 def durables_at(homes: Homes, engine: EngineView, key: HomeKey) -> int:
     """How many durable subscriptions of clients keep a name here now: of a topic also those to patterns that match."""
-    return _durables_of(homes, engine.rows("durable").values(), key)
-
-
-def _durables_of(homes: Homes, rows: Iterable[_Row], key: HomeKey) -> int:
-    found = (key_of(row) for row in rows if row.get("origin") != "static")
+    found = (key_of(row) for row in engine.rows("durable").values() if row.get("origin") != "static")
     return sum(one == key or (_covers(one, key) and not is_elsewhere(homes, one)) for one in found)
 
 

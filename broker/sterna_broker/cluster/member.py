@@ -31,8 +31,7 @@ from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.registration import Registration
 from sterna_broker.cluster.served import Served
 from sterna_broker.cluster.statuses import Statuses, deleted, refused
-from sterna_broker.cluster.strays import look_after
-from sterna_broker.cluster.tidying import Tidying
+from sterna_broker.cluster.strays import homeless
 from sterna_broker.cluster.upkeep import EngineView
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration.checks import SelectorCheck
@@ -47,6 +46,8 @@ _log = structlog.get_logger(part="cluster")
 _GATHER_S = 0.01
 # Without any change: blocked deletions, emptying, and homes that nobody else has given.
 _ROUND_S = 1.0
+# How long homes that nothing lives in are left alone: what was claimed may not have been opened yet.
+_UNUSED_S = 60.0
 _PRUNE_S = 15.0
 # How long whoever opens a destination waits for the bridges and durable subscriptions that hang on it.
 _TOLD_S = 10.0
@@ -104,7 +105,6 @@ class Member:
         self._engine: EngineView | None = None
         self._left_behind = LeftBehind(data)
         self._drain: Drain | None = None
-        self._tidying: Tidying | None = None
         self._refused_users: dict[str, str] = {}
         self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
         self._counts = MessageCounts()
@@ -150,7 +150,6 @@ class Member:
         self._engine = EngineView(pump, configuration.discard)
         self._served = Served(self.homes, self.desk, self._engine)
         self._drain = Drain(self.homes, self.desk, self._engine, self._left_behind)
-        self._tidying = Tidying(self.homes, self._drain, self._engine, self._apply, self._open_again)
         self.homes.on_leaving = self._note_leaving
         self._served.compare()
         self._drain.look_at_once()
@@ -211,7 +210,6 @@ class Member:
         objects = self.local_objects
         dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
         waiting = self._drain.warnings if self._drain is not None else []
-        waiting = [*waiting, *self._tidying.warnings] if self._tidying is not None else waiting
         aliases = [why.message for why in self.examined.partly.values()]
         told = [*waiting, *objects.warnings, *aliases, *dead_letters, *self.kept_warnings()]
         return [*self.link.faults, *served, *told]
@@ -447,9 +445,14 @@ class Member:
         assert self._drain is not None  # rounds begin with `serve`
         drain = self.link.view.drains.get(self.name)
         if drain is None:
-            await self._open_again()
-            if self._tidying is not None and self.link.fault is None:
-                await self._tidying.round(self.objects, self._todo)
+            # It may have been closed at its start, by an order that was gone before the first round.
+            if self.draining is not None or self._drain.has_closed:
+                if self.link.fault is None:
+                    await self._drain.follow(self.objects)
+                self._drain.hold_again(self.objects)
+                await self._apply()
+                self._drain.reopen()
+                self.draining = None
             return
         if self.link.fault is None:
             parted = self._drain.parted
@@ -462,29 +465,34 @@ class Member:
                 await self._apply()
                 self._awake.set()
 
-    async def _open_again(self) -> None:
-        """There is no order: what was closed takes messages again, unless it is to follow others."""
-        assert self._drain is not None  # rounds begin with `serve`
-        if self.name in self.link.view.drains:
-            return  # One has come just now; it takes over what is closed.
-        # It may have been closed at its start, by an order that was gone before the first round.
-        if self.draining is not None or self._drain.has_closed or self._drain.parted:
-            if self.link.fault is None:
-                await self._drain.follow(self.objects)
-            self._drain.hold_again(self.objects)
-            await self._apply()
-            self._drain.reopen()
-            self.draining = None
-
     async def _look_after(self) -> None:
         """Now and then: claims what is here and has no home, gives up homes of ours that nothing lives in."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._next_prune_s or self.link.fault is not None:
             return
         self._next_prune_s = now_s + _PRUNE_S
-        assert self._engine is not None  # rounds begin with `serve`
-        assert self._served is not None
-        await look_after(self.homes, self._engine, self._served, lambda: self.objects)
+        engine, view, served = self._engine, self.link.view, self._served
+        assert engine is not None  # rounds begin with `serve`
+        assert served is not None
+        rows = {
+            HomeKey(kind, name): row
+            for kind in ("queue", "topic")
+            for name, row in (await engine.rows_by_and_by(kind)).items()
+        }
+        served.compare_all(rows)
+        if strays := homeless(view, rows):
+            _log.warning("homeless_destinations", claimed=[key.name for key in strays[:10]])
+            await self.homes.claim_all(dict.fromkeys(strays, self.name), ())
+        needed = placement.wanted(self.objects)
+        unused = [
+            key
+            for key in view.homes_on(self.name)
+            if key not in needed and key not in rows and now_s - self.homes.claimed_s.get(key, 0.0) >= _UNUSED_S
+        ]
+        subscribed = engine.subscribed() if any(key.kind == "pattern" for key in unused) else set()
+        for key in unused:
+            if key.kind != "pattern" or key.name not in subscribed:
+                await self.homes.release(key, lambda key=key: engine.is_unused(key))  # type: ignore[misc]
 
     # --- Saying how it stands
 

@@ -24,8 +24,8 @@ from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.configuration.patterns import PatternIndex, matches, overlap
 
 _TOGETHER = (
-    "what of that holds no message and is consumed by nobody moves to the others by itself: consume what is there, or "
-    "'sterna purge' it; where spec.broker keeps them apart, have it name one broker"
+    "delete the bridge and those of its ends that are empty; when they have no home any more (a minute or two), "
+    "describe the bridge again and then them: they go where the others are"
 )
 
 
@@ -52,10 +52,6 @@ class _Tied:
     def of(self, key: HomeKey) -> set[HomeKey]:
         """All that has to live where `key` lives, itself among it."""
         return self._members[self._first(key)] if key in self._parents else {key}
-
-    def all(self) -> Iterable[set[HomeKey]]:
-        """The sets of several names."""
-        return self._members.values()
 
     def _tie(self, one: HomeKey, other: HomeKey) -> None:
         self._parents.setdefault(one, one)
@@ -213,40 +209,6 @@ def plan(view: View, objects: ObjectSet) -> Plan:
                 if objects.destination("queue" if one.kind == "queue" else "topic", one.name) is not None:
                     result.static.add(one)
     return result
-
-
-def whole(view: View, objects: ObjectSet) -> Groups:
-    """What bridges tie together that lead over one broker: by itself none of a group can go."""
-    places = {one: view.home(one.kind, one.name) for bridge in objects.bridges() for one in keys_of_bridge(bridge)}
-    return Groups(
-        ObjectSet(
-            {
-                key: objects.entries[key]
-                for key, bridge in objects.keyed_bridges()
-                if len({place for one in keys_of_bridge(bridge) if (place := places[one]) is not None}) <= 1
-            }
-        )
-    )
-
-
-def belonging(view: View, key: HomeKey, groups: Groups) -> set[HomeKey]:
-    """All that has to move with a name, found step by step: what is tied to it, and patterns with what they match."""
-    found, new = set[HomeKey](), {key}
-    others: set[HomeKey] | None = None
-    while new:
-        one = new.pop()
-        found.add(one)
-        related = set(groups.of(one))
-        if one.kind == "topic":
-            related |= {HomeKey("pattern", pattern) for pattern, _ in view.pattern_index.matching(one.name)}
-        elif one.kind == "pattern":
-            others = {other for other in view.homes if other.kind != "queue"} if others is None else others
-            # A pattern that overlaps, too: on another broker, what both match could be opened nowhere.
-            related |= {other for other in others if overlap(one.name, other.name)}
-        if others is not None:
-            others -= related
-        new |= related - found
-    return found
 
 
 def unknown_broker(view: View, wishes: Wishes, key: HomeKey) -> str:
