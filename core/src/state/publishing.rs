@@ -282,7 +282,9 @@ impl State {
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
         self.plan_bridges(planning, to, incoming)?;
-        self.begin_delaying(planning.head.delay_ms);
+        if !planning.head.references.is_empty() {
+            self.begin_delaying(planning.head.delay_ms);
+        }
         if planning.consumed || !needs_responder(view) {
             return Ok(());
         }
